@@ -8,6 +8,8 @@ tool (
 )
 
 require (
-	connectrpc.com/connect/v2 v2.0.2 // indirect
-	google.golang.org/protobuf v1.36.12 // indirect
+	connectrpc.com/connect/v2 v2.0.2
+	github.com/creack/pty v1.1.24
+	go.uber.org/goleak v1.3.0
+	google.golang.org/protobuf v1.36.12
 )

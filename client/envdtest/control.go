@@ -146,7 +146,7 @@ func (h processService) feedInput(ctx context.Context, p *process, input *proces
 		}
 		return p.writeInput(ctx, in.Pty, "tty")
 	default:
-		if h.srv.cfg.version.Has(envdversion.UnsetInputDrop) {
+		if input == nil && h.srv.cfg.version.Has(envdversion.UnsetInputDrop) {
 			panic(http.ErrAbortHandler)
 		}
 		return connect.Errorf(connect.CodeUnimplemented, "invalid input type %T", in)

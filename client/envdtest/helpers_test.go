@@ -241,3 +241,8 @@ func wantEnd(t *testing.T, o outcome, code int32, status string) {
 		t.Errorf("error of end = %q", o.end.GetError())
 	}
 }
+
+func base64Std(text string) (string, error) {
+	data, err := base64.StdEncoding.DecodeString(text)
+	return string(data), err
+}

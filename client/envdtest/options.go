@@ -124,8 +124,7 @@ func defaultPath() string {
 
 // WithPath sets the daemon's own PATH, which commands get unless a request
 // brings another. The default is the PATH of the running program, or the usual
-// system directories when that runs as root. Releases before 0.5.4 look
-// commands up in the running program's PATH whatever this says.
+// system directories when that runs as root.
 func WithPath(path string) Option {
 	return optionFunc(func(c *config) { c.path = path })
 }

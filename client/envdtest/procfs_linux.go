@@ -13,7 +13,9 @@ import (
 )
 
 // descendants returns the processes that descend from pid, as far as the chain
-// of parents is whole, and those that hold one of the pipes open.
+// of parents is whole, and those that hold one of the pipes open. Children of
+// this program are not counted among the latter: each of them holds every pipe
+// from its fork until its exec.
 func descendants(pid int, pipes []uint64) []int {
 	self := os.Getpid()
 	parents := map[int]int{}
@@ -25,7 +27,7 @@ func descendants(pid int, pipes []uint64) []int {
 			continue
 		}
 		parents[n] = parentOf(n)
-		if holds(n, pipes) {
+		if parents[n] != self && holds(n, pipes) {
 			found = append(found, n)
 		}
 	}

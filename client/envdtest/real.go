@@ -36,7 +36,8 @@ type realProcess struct {
 // startReal starts the command in the operating system.
 func (s *Server) startReal(spec *launchSpec) (running, error) {
 	wrapped := s.cfg.version.Has(envdversion.ShellWrapper) && canWrap()
-	cmd := exec.Command(spec.name, spec.args...)
+	cmd := exec.Command(s.lookPath(spec.name), spec.args...)
+	cmd.Args[0] = spec.name
 	if wrapped {
 		args := append([]string{"-c", wrapper, "--", spec.name}, spec.args...)
 		cmd = exec.Command(wrapperShell, args...)
@@ -61,6 +62,20 @@ func (s *Server) startReal(spec *launchSpec) (running, error) {
 		line = cmd.String()
 	}
 	return nil, startError(spec, line, err.Error())
+}
+
+// lookPath looks a command up in the daemon's PATH. What is not there is
+// returned as it is, and the start of it fails.
+func (s *Server) lookPath(name string) string {
+	if name == "" || strings.Contains(name, "/") {
+		return name
+	}
+	for _, dir := range filepath.SplitList(s.cfg.path) {
+		if path, err := exec.LookPath(filepath.Join(dir, name)); err == nil {
+			return path
+		}
+	}
+	return name
 }
 
 func canWrap() bool {
@@ -135,6 +150,9 @@ func (r *realProcess) write(data []byte) error {
 		f = r.pty
 	}
 	_, err := f.Write(data)
+	if errors.Is(err, os.ErrClosed) {
+		return errBrokenPipe // it ended meanwhile
+	}
 	return err
 }
 

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"time"
 
 	"connectrpc.com/connect/v2"
 	"connectrpc.com/connect/v2/connecthttp"
@@ -39,19 +40,15 @@ func (s *Server) newRoutes() *routes {
 		rpc:     map[string]http.Handler{},
 		plain:   map[string]map[string]http.HandlerFunc{},
 	}
-	server := connect.NewServer()
+	server := connect.NewServer(wireErrors)
 	s.registerProcess(server)
 	connecthttp.Mount(r, server,
-		connecthttp.WithReadMaxBytes(maxMessage),
-		connecthttp.WithSendMaxBytes(maxMessage),
+		connecthttp.WithReadMaxBytes(0), // no limit, as envd
 	)
 	s.dropMissing(r)
 	s.registerPlain(r)
 	return r
 }
-
-// maxMessage is no limit: envd has none of its own.
-const maxMessage = 1 << 40
 
 // Handle takes the handlers of the procedures. The catch-all of each service
 // is left out, since envd answers unknown methods as any unknown path.
@@ -105,6 +102,14 @@ func clampTimeout(header http.Header) {
 	}
 }
 
+// unblock ends reads and writes that wait for the client.
+func unblock(w http.ResponseWriter) {
+	past := time.Unix(1, 0)
+	control := http.NewResponseController(w)
+	_ = control.SetReadDeadline(past)
+	_ = control.SetWriteDeadline(past)
+}
+
 // live ties each request to the life of the server, and counts it.
 func (s *Server) live(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -116,7 +121,10 @@ func (s *Server) live(next http.Handler) http.Handler {
 		}
 		ctx, cancel := context.WithCancel(r.Context())
 		defer cancel()
-		defer context.AfterFunc(life.ctx, cancel)()
+		defer context.AfterFunc(life.ctx, func() {
+			cancel()
+			unblock(w)
+		})()
 		ctx = context.WithValue(ctx, callKey{}, &call{header: r.Header, life: life, gone: ctx.Done()})
 		next.ServeHTTP(w, r.WithContext(ctx))
 	})

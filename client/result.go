@@ -1,0 +1,114 @@
+// Copyright 2026 The envd-go Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"strings"
+)
+
+// wait returns the result.
+func (r *run) wait() error {
+	<-r.done
+	r.input.wait()
+	return r.result()
+}
+
+func (r *run) result() error {
+	target := r.cmd.target()
+	fail := func(code Code, err error, is ...error) error {
+		return &Error{Op: "wait for", Target: target, Code: code, Err: err, is: is}
+	}
+	switch {
+	case r.reason != nil:
+		return r.endedBy(fail)
+	case r.state != nil && !r.state.Success():
+		return r.exitError()
+	case r.state != nil:
+		if err := r.input.err(); err != nil {
+			return fail(CodeUnknown, fmt.Errorf("feeding stdin: %w", err))
+		}
+		return nil
+	case r.timedOutByServer():
+		return fail(CodeDeadlineExceeded, fmt.Errorf("%w: the server killed the command", ErrTimeout), context.DeadlineExceeded)
+	case r.cmd.attach != nil && r.lost.Fate == FateGone && r.output.events() == 1:
+		return fail(CodeNotFound, fmt.Errorf("%w: it ended just before, and how is not kept", ErrProcessNotFound), notFound(domainProcess)...)
+	}
+	return fail(CodeUnavailable, r.lost)
+}
+
+// timedOutByServer reports whether the daemon ended the command at the deadline
+// that it was sent: such a stream has no end event.
+func (r *run) timedOutByServer() bool {
+	if _, sent := r.timeLimit(); !sent && r.ctx.Err() == nil {
+		return false
+	}
+	return isRemote(r.streamErr) && toErrorCode(r.streamErr) == CodeDeadlineExceeded
+}
+
+// endedBy describes a command that was ended: why, how, and what is not known.
+func (r *run) endedBy(fail func(Code, error, ...error) error) error {
+	parts := []error{r.reason}
+	if r.state != nil && !r.state.Success() {
+		parts = append(parts, r.exitError())
+	}
+	switch {
+	case r.detached:
+		parts = append(parts, fmt.Errorf("%w (pid %d)", ErrDetach, r.process.PID()))
+	case r.state == nil && r.killErr != nil:
+		parts = append(parts, fmt.Errorf("the kill could not be confirmed: %w", r.killErr))
+	case r.state == nil:
+		parts = append(parts, fmt.Errorf("the command was killed, but its end was not seen within %v: %w", r.cmd.waitDelay(), exec.ErrWaitDelay))
+	}
+	code, is := CodeUnknown, []error(nil)
+	switch {
+	case errors.Is(r.reason, ErrTimeout), errors.Is(r.reason, ErrIdleTimeout):
+		code, is = CodeDeadlineExceeded, []error{context.DeadlineExceeded}
+	case !r.faulty && r.ctx.Err() != nil:
+		code, is = CodeCanceled, []error{r.ctx.Err()}
+		if errors.Is(r.ctx.Err(), context.DeadlineExceeded) {
+			code = CodeDeadlineExceeded
+		}
+	}
+	return fail(code, joinText(parts), is...)
+}
+
+func (r *run) exitError() *ExitError {
+	return &ExitError{
+		ProcessState: r.state,
+		Stderr:       r.output.stderrTail(),
+		notFound:     r.state.ExitCode() == 127 && r.output.onlyNotFound(r.cmd.Path),
+	}
+}
+
+func toErrorCode(err error) Code {
+	e, ok := errors.AsType[*Error](toError(context.Background(), domainProcess, "", "", err))
+	if !ok {
+		return CodeUnknown
+	}
+	return e.Code
+}
+
+// joinedText joins errors on one line.
+type joinedText struct{ errs []error }
+
+func joinText(errs []error) error {
+	if len(errs) == 1 {
+		return errs[0]
+	}
+	return &joinedText{errs}
+}
+
+func (j *joinedText) Error() string {
+	texts := make([]string, len(j.errs))
+	for i, err := range j.errs {
+		texts[i] = causeText(err, "")
+	}
+	return strings.Join(texts, "; ")
+}
+
+func (j *joinedText) Unwrap() []error { return j.errs }

@@ -1,0 +1,275 @@
+// Copyright 2026 The envd-go Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	processpb "github.com/envd-go/envd/gen/process"
+)
+
+// run is one command on its way from Start to Wait. Three goroutines work on
+// it: pump reads the stream and writes the output, feed sends the input, and
+// supervise ends the command when its time is over. All three have ended when
+// done is closed, save for a feed that is stuck in the caller's Reader.
+type run struct {
+	cmd    *Cmd
+	client *Client
+	ctx    context.Context
+	marker startMarker
+
+	// streamCtx is not the caller's: the stream must outlive a cancelled
+	// context until the command's end is known.
+	streamCtx   context.Context
+	closeStream context.CancelFunc
+
+	began   time.Time
+	process *Process
+
+	started chan struct{} // closed at the start event, or when startErr is set
+	ended   chan struct{} // closed at the end event
+	pumped  chan struct{} // closed when the stream is done with
+	failed  chan struct{} // closed when fail was called
+	done    chan struct{} // closed when the result is complete
+
+	// Set by pump before it closes started, ended or pumped.
+	startErr  error
+	state     *ProcessState
+	streamErr error
+
+	output output
+	input  *feeder
+
+	failOnce sync.Once
+	failure  error
+
+	// Set by supervise before it closes done.
+	reason   error // why the command was ended, if it was
+	faulty   bool  // it was because of fail, not of a context or timeout
+	detached bool
+	killErr  error // why the kill is not confirmed
+	lost     *StreamLostError
+}
+
+func newRun(c *Cmd) *run {
+	client := c.client
+	if c.User != "" {
+		client = client.As(c.User)
+	}
+	r := &run{
+		cmd:     c,
+		client:  client,
+		ctx:     c.ctx,
+		began:   time.Now(),
+		started: make(chan struct{}),
+		ended:   make(chan struct{}),
+		pumped:  make(chan struct{}),
+		failed:  make(chan struct{}),
+		done:    make(chan struct{}),
+	}
+	if c.attach == nil && (c.KillTree || !client.config.noMarker) {
+		r.marker = newStartMarker(c.KillTree)
+	}
+	return r
+}
+
+// start opens the stream and waits for the start event.
+func (r *run) start() error {
+	c := r.cmd
+	selector := Selector{}
+	if c.attach != nil {
+		s, err := r.attachSelector()
+		if err != nil {
+			return err
+		}
+		selector = s
+	}
+	r.output.init(c)
+	r.streamCtx, r.closeStream = context.WithCancel(context.WithoutCancel(r.ctx))
+	openCtx := r.streamCtx
+	if d, ok := r.timeLimit(); ok {
+		// A net for when this client dies: a little later than its own kill,
+		// because the daemon's leaves no end event.
+		openCtx = withProcessTimeout(openCtx, d+c.waitDelay())
+	}
+	go r.pump(openCtx, selector)
+
+	waitCtx, cancel := r.startContext()
+	defer cancel()
+	select {
+	case <-r.started:
+	case <-waitCtx.Done():
+		return r.abandonStart(waitCtx)
+	}
+	if r.startErr != nil {
+		return r.failedStart(r.startErr)
+	}
+	r.input = newFeeder(r)
+	go r.supervise()
+	go r.input.endWithCommand()
+	if c.Stdin != nil {
+		go r.input.feed(c.Stdin)
+	} else {
+		close(r.input.done)
+	}
+	if c.attach != nil && c.PTY != nil {
+		if err := r.process.Resize(r.ctx, *c.PTY); err != nil {
+			r.fail(err)
+		}
+	}
+	return nil
+}
+
+// attachSelector prefers a pid: tags get lost in daemons. A tag that is not in
+// the list may still be one whose command has just ended.
+func (r *run) attachSelector() (Selector, error) {
+	s, err := r.client.resolve(r.ctx, r.cmd.op(), *r.cmd.attach)
+	if errors.Is(err, ErrProcessNotFound) {
+		return *r.cmd.attach, nil
+	}
+	return s, err
+}
+
+// timeLimit returns the time after which the command is to be killed, if that
+// is known and what happens then was left to the client.
+func (r *run) timeLimit() (time.Duration, bool) {
+	c := r.cmd
+	if c.attach != nil || c.Cancel != nil {
+		return 0, false
+	}
+	limit, ok := c.Timeout, c.Timeout > 0
+	if deadline, has := r.ctx.Deadline(); has {
+		if left := time.Until(deadline); !ok || left < limit {
+			limit, ok = left, true
+		}
+	}
+	return limit, ok && limit > 0
+}
+
+// startContext bounds the wait for the start event, which comes at once from a
+// daemon that is well.
+func (r *run) startContext() (context.Context, context.CancelFunc) {
+	ctx, cancel := r.client.withRequestTimeout(r.ctx)
+	if r.cmd.Timeout <= 0 {
+		return ctx, cancel
+	}
+	ctx, cancelTimeout := context.WithTimeoutCause(ctx, r.cmd.Timeout, ErrTimeout)
+	return ctx, func() { cancelTimeout(); cancel() }
+}
+
+// eventStream is the stream of Start or of Connect.
+type eventStream interface {
+	receive() (*processpb.ProcessEvent, error)
+}
+
+type receiver[M interface {
+	GetEvent() *processpb.ProcessEvent
+}] struct {
+	stream interface{ Receive() (M, error) }
+}
+
+func (r receiver[M]) receive() (*processpb.ProcessEvent, error) {
+	m, err := r.stream.Receive()
+	if err != nil {
+		return nil, err
+	}
+	return m.GetEvent(), nil
+}
+
+func (r *run) open(ctx context.Context, s Selector) (eventStream, error) {
+	if r.cmd.attach != nil {
+		stream, err := r.client.processes.Connect(ctx, &processpb.ConnectRequest{Process: s.proto()})
+		return receiver[*processpb.ConnectResponse]{stream}, err
+	}
+	stream, err := r.client.processes.Start(ctx, r.cmd.request(r.marker))
+	return receiver[*processpb.StartResponse]{stream}, err
+}
+
+// pump reads the stream to its end.
+func (r *run) pump(ctx context.Context, s Selector) {
+	defer close(r.pumped)
+	defer r.closeStream()
+	stream, err := r.open(ctx, s)
+	if err == nil {
+		err = r.awaitStart(stream)
+	}
+	if err != nil {
+		r.startErr = err
+		close(r.started)
+		return
+	}
+	close(r.started)
+	for {
+		event, err := stream.receive()
+		if err != nil {
+			r.streamErr = err
+			return
+		}
+		r.handle(event)
+	}
+}
+
+var errNoStart = errors.New("the server's first event is not a start event")
+
+// awaitStart reads up to the start event.
+func (r *run) awaitStart(stream eventStream) error {
+	for {
+		event, err := stream.receive()
+		if err != nil {
+			if errors.Is(err, io.EOF) {
+				return fmt.Errorf("stream ended before the start event: %w", io.ErrUnexpectedEOF)
+			}
+			return err
+		}
+		if start := event.GetStart(); start != nil {
+			r.setProcess(start.GetPid())
+			return nil
+		}
+		if event.GetData() != nil || event.GetEnd() != nil {
+			return errNoStart
+		}
+	}
+}
+
+func (r *run) setProcess(pid uint32) {
+	r.process = r.client.Process(PID(pid))
+	switch {
+	case r.cmd.PTY != nil:
+		r.process.kind.Store(inputPTY)
+	case r.cmd.attach == nil:
+		r.process.kind.Store(inputStdin)
+	}
+	r.output.touch()
+}
+
+func (r *run) handle(event *processpb.ProcessEvent) {
+	r.output.sign()
+	if r.state != nil {
+		return // the end event decides, whatever comes after it
+	}
+	if data := event.GetData(); data != nil {
+		if err := r.output.write(data); err != nil {
+			r.fail(fmt.Errorf("writing output: %w", err))
+		}
+		return
+	}
+	if end := event.GetEnd(); end != nil {
+		r.state = newProcessState(r.process.PID(), end)
+		r.process.done.Store(true)
+		close(r.ended)
+	}
+}
+
+// fail makes supervise end the command because of err.
+func (r *run) fail(err error) {
+	r.failOnce.Do(func() {
+		r.failure = err
+		close(r.failed)
+	})
+}

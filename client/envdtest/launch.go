@@ -160,6 +160,9 @@ func (s *Server) newFunction(spec *launchSpec, fn func(*Proc) int) (running, fun
 	if err := s.checkFunction(spec); err != nil {
 		return nil, nil, err
 	}
+	if _, ok := spec.env["PWD"]; !ok && s.cfg.version.Has(envdversion.ShellWrapper) {
+		spec.env["PWD"] = spec.dir // the wrapper's shell sets it
+	}
 	proc := &Proc{
 		Name: spec.name,
 		Args: slices.Clone(spec.args),

@@ -261,6 +261,21 @@ func (p *process) killAfter(d time.Duration) {
 	})
 }
 
+// leftPipes returns the pipes that descendants may hold: only after KILL or
+// TERM does a process end before they are closed.
+func (p *process) leftPipes() []uint64 {
+	r, ok := p.run.(*realProcess)
+	if !ok {
+		return nil
+	}
+	select {
+	case <-p.cut:
+		return r.inodes
+	default:
+		return nil
+	}
+}
+
 // kill ends the process, whatever it is doing.
 func (p *process) kill() {
 	select {

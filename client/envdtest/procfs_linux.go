@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// descendants returns the processes that descend from pid, as far as the chain
+// descendants returns the processes that descend from pid (if not 0), as far as the chain
 // of parents is whole, and those that hold one of the pipes open. Children of
 // this program are not counted among the latter: each of them holds every pipe
 // from its fork until its exec.
@@ -32,7 +32,7 @@ func descendants(pid int, pipes []uint64) []int {
 		}
 	}
 	for n := range parents {
-		if descends(n, pid, parents) && !slices.Contains(found, n) {
+		if pid != 0 && descends(n, pid, parents) && !slices.Contains(found, n) {
 			found = append(found, n)
 		}
 	}

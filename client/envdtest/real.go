@@ -197,6 +197,10 @@ func (r *realProcess) killTree() {
 		_ = signalGroup(r.cmd.Process.Pid, sigKill)
 	}
 	_ = r.cmd.Process.Kill()
+	killAll(pids)
+}
+
+func killAll(pids []int) {
 	for _, pid := range pids {
 		if p, err := os.FindProcess(pid); err == nil {
 			_ = p.Kill()

@@ -28,6 +28,8 @@ type table struct {
 	nextPID uint32
 	closed  bool
 
+	leftPipes []uint64 // that descendants of ended processes may still hold
+
 	functions sync.WaitGroup // command functions that have not returned
 }
 
@@ -78,6 +80,7 @@ func (t *table) drop(old func(*keptExit) bool) {
 func (t *table) ended(p *process) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.leftPipes = append(t.leftPipes, p.leftPipes()...)
 	same := func(q *process) bool { return q == p }
 	t.orphans = slices.DeleteFunc(t.orphans, same)
 	if p.stuck.Load() {
@@ -186,9 +189,13 @@ func (t *table) close() {
 	t.closed = true
 	all := slices.Concat(t.running, t.orphans)
 	t.drop(func(*keptExit) bool { return true })
+	pipes := t.leftPipes
 	t.mu.Unlock()
 	for _, p := range all {
 		p.kill()
+	}
+	if len(pipes) > 0 {
+		killAll(descendants(0, pipes))
 	}
 }
 

@@ -41,9 +41,10 @@ type Proc struct {
 	// a newline; there is no echo.
 	Stdin io.Reader
 	// Stdout and Stderr are the outputs; both are the terminal if there is one,
-	// and a newline is then sent as "\r\n". A write returns when every attached
-	// stream has taken the data, so that a stream that does not read holds the
-	// function up. Once the process was killed, writes fail.
+	// and a newline is then sent as "\r\n". Each write of at most 32 KiB (16 on
+	// a terminal) is one event. It returns when every attached stream has taken
+	// the event, so that a stream that does not read holds the function up. Once
+	// the process was killed, writes fail.
 	Stdout, Stderr io.Writer
 
 	// Context ends with the process: when it is killed, by a signal that it does
@@ -76,11 +77,10 @@ func (p *Proc) Resized() <-chan Size { return p.cmd.resized }
 
 // goCommand runs a command function as a process.
 type goCommand struct {
-	proc    *Proc
-	stdin   *inputPipe
-	readers []*io.PipeReader
-	writers []*io.PipeWriter
-	outs    []output
+	proc  *Proc
+	stdin *inputPipe
+	pipes []*outputPipe
+	outs  []output
 
 	ctx     context.Context
 	cancel  context.CancelFunc
@@ -120,11 +120,11 @@ func newGoCommand(proc *Proc, size Size, withInput bool) *goCommand {
 	return c
 }
 
-func (c *goCommand) addOutput(kind outputKind, size int) *io.PipeWriter {
-	r, w := io.Pipe()
-	c.readers, c.writers = append(c.readers, r), append(c.writers, w)
-	c.outs = append(c.outs, output{kind: kind, read: r.Read, size: size})
-	return w
+func (c *goCommand) addOutput(kind outputKind, size int) *outputPipe {
+	pipe := newOutputPipe(size)
+	c.pipes = append(c.pipes, pipe)
+	c.outs = append(c.outs, output{kind: kind, read: pipe.Read, size: size})
+	return pipe
 }
 
 // run calls the function and returns when it does.
@@ -145,9 +145,7 @@ func (c *goCommand) end(st status) {
 		close(c.done)
 		c.stdin.closeRead()
 		c.cancel()
-		for _, w := range c.writers {
-			_ = w.Close()
-		}
+		c.cutOutputs()
 	})
 }
 
@@ -244,8 +242,8 @@ func (c *goCommand) wait() status {
 }
 
 func (c *goCommand) cutOutputs() {
-	for _, r := range c.readers {
-		_ = r.Close()
+	for _, pipe := range c.pipes {
+		pipe.close()
 	}
 }
 

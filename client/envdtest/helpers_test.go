@@ -246,3 +246,7 @@ func base64Std(text string) (string, error) {
 	data, err := base64.StdEncoding.DecodeString(text)
 	return string(data), err
 }
+
+func processClient(transport connect.Transport) processconnect.ProcessClient {
+	return processconnect.NewProcessClient(connect.NewClient(transport))
+}

@@ -292,7 +292,7 @@ func (c *Cmd) Wait() error {
 	}
 	c.waited = true
 	err := c.run.wait()
-	c.ProcessState = c.run.state
+	c.ProcessState = c.run.final
 	return err
 }
 

@@ -68,6 +68,7 @@ type outputPipe struct {
 	writeErr error // what readers get at the end
 	ended    bool
 	closed   bool // by the reader
+	released bool // writers need not wait any more
 }
 
 // pipeSize is the capacity of a pipe in Linux.
@@ -84,10 +85,10 @@ func newOutputPipe() *outputPipe {
 func (p *outputPipe) Write(data []byte) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for len(p.data) >= pipeSize && !p.closed && !p.ended {
+	for len(p.data) >= pipeSize && !p.closed && !p.ended && !p.released {
 		p.changed.Wait()
 	}
-	if !p.closed && !p.ended {
+	if len(p.data) < pipeSize && !p.closed && !p.ended {
 		p.data = append(p.data, data...)
 		p.changed.Broadcast()
 	}
@@ -123,6 +124,15 @@ func (p *outputPipe) Close() error {
 	p.closed, p.data = true, nil
 	p.changed.Broadcast()
 	return nil
+}
+
+// release lets writers go on although nobody reads, as the operating system
+// does to a command whose pipe is gone: what does not fit any more is lost.
+func (p *outputPipe) release() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.released = true
+	p.changed.Broadcast()
 }
 
 // closeWrite ends the output; nil means a clean end.

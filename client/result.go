@@ -26,9 +26,9 @@ func (r *run) result() error {
 	switch {
 	case r.reason != nil:
 		return r.endedBy(fail)
-	case r.state != nil && !r.state.Success():
+	case r.final != nil && !r.final.Success():
 		return r.exitError()
-	case r.state != nil:
+	case r.final != nil:
 		if err := r.input.err(); err != nil {
 			return fail(CodeUnknown, fmt.Errorf("feeding stdin: %w", err))
 		}
@@ -53,15 +53,15 @@ func (r *run) timedOutByServer() bool {
 // endedBy describes a command that was ended: why, how, and what is not known.
 func (r *run) endedBy(fail func(Code, error, ...error) error) error {
 	parts := []error{r.reason}
-	if r.state != nil && !r.state.Success() {
+	if r.final != nil && !r.final.Success() {
 		parts = append(parts, r.exitError())
 	}
 	switch {
 	case r.detached:
 		parts = append(parts, fmt.Errorf("%w (pid %d)", ErrDetach, r.process.PID()))
-	case r.state == nil && r.killErr != nil:
+	case r.final == nil && r.killErr != nil:
 		parts = append(parts, fmt.Errorf("the kill could not be confirmed: %w", r.killErr))
-	case r.state == nil:
+	case r.final == nil:
 		parts = append(parts, fmt.Errorf("the command was killed, but its end was not seen within %v: %w", r.cmd.waitDelay(), exec.ErrWaitDelay))
 	}
 	code, is := CodeUnknown, []error(nil)
@@ -79,9 +79,9 @@ func (r *run) endedBy(fail func(Code, error, ...error) error) error {
 
 func (r *run) exitError() *ExitError {
 	return &ExitError{
-		ProcessState: r.state,
+		ProcessState: r.final,
 		Stderr:       r.output.stderrTail(),
-		notFound:     r.state.ExitCode() == 127 && r.output.onlyNotFound(r.cmd.Path),
+		notFound:     r.final.ExitCode() == 127 && r.output.onlyNotFound(r.cmd.Path),
 	}
 }
 

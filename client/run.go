@@ -53,7 +53,8 @@ type run struct {
 	reason   error // why the command was ended, if it was
 	faulty   bool  // it was because of fail, not of a context or timeout
 	detached bool
-	killErr  error // why the kill is not confirmed
+	killErr  error         // why the kill is not confirmed
+	final    *ProcessState // nil if the end event never came
 	lost     *StreamLostError
 }
 

@@ -33,7 +33,10 @@ func (r *run) supervise() {
 		r.end()
 	}
 	r.drain()
-	if r.reason == nil && r.state == nil {
+	if r.hasEnded() {
+		r.final = r.state
+	}
+	if r.reason == nil && r.final == nil {
 		r.lost = r.examineLoss()
 	}
 }
@@ -82,7 +85,7 @@ func (r *run) watch() error {
 				signs.rearm()
 			}
 		case <-late.C:
-			if r.noLongerAlive() {
+			if !r.output.busy.Load() && r.noLongerAlive() {
 				return nil
 			}
 			if checks++; checks < 2 {
@@ -146,9 +149,11 @@ func (r *run) hasEnded() bool {
 	}
 }
 
-// end ends the command, or lets go of it.
+// end ends the command, or lets go of it. Pipes that nobody reads must not keep
+// its end event from being read.
 func (r *run) end() {
 	c := r.cmd
+	defer r.releasePipes()
 	if !r.faulty && c.Cancel == nil && c.attach != nil {
 		r.detached = true
 		return
@@ -157,7 +162,14 @@ func (r *run) end() {
 		return
 	}
 	r.kill()
+	r.releasePipes()
 	r.awaitEnd(c.waitDelay())
+}
+
+func (r *run) releasePipes() {
+	for _, p := range r.cmd.pipes {
+		p.release()
+	}
 }
 
 // callCancel calls the user's Cancel and reports whether that settled it.
@@ -241,8 +253,12 @@ func (r *run) drain() {
 	}
 	r.closeStream()
 	if r.reason == nil {
-		<-r.pumped
-		return
+		select {
+		case <-r.pumped:
+			return
+		case <-r.ctx.Done():
+			r.reason = context.Cause(r.ctx)
+		}
 	}
 	select {
 	case <-r.pumped:

@@ -74,9 +74,10 @@ func (r *run) abandonStart(waitCtx context.Context) error {
 	}
 	r.reason = reason
 	r.kill()
+	r.releasePipes()
 	r.awaitEnd(r.cmd.waitDelay())
 	r.drain()
-	if r.state == nil && r.killErr != nil {
+	if !r.hasEnded() && r.killErr != nil {
 		e.Err = joinText([]error{e.Err, fmt.Errorf("the command has started (pid %d), and the kill could not be confirmed: %w", r.process.PID(), r.killErr)})
 	}
 	return e

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"net/http"
 	"strings"
 	"time"
@@ -339,5 +338,3 @@ func checkUser(name string) error {
 	}
 	return nil
 }
-
-func cloneHeader(h http.Header) http.Header { return maps.Clone(h) }

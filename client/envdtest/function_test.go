@@ -212,7 +212,7 @@ func TestFunctionSignalsChannel(t *testing.T) {
 	srv := newFunctions(t)
 	got := make(chan os.Signal, 1)
 	srv.HandleCommand("one", func(p *envdtest.Proc) int {
-		if p.Signals() != p.Signals() {
+		if first := p.Signals(); p.Signals() != first {
 			return 1
 		}
 		fmt.Fprint(p.Stdout, "ready")

@@ -1,0 +1,100 @@
+# Copyright 2026 The envd-go Authors
+# SPDX-License-Identifier: Apache-2.0
+
+# Everything runs with Go alone: buf and staticcheck are built from source, at
+# the versions of tools/go.mod, by the go command.
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+
+GO    ?= go
+TOOL  := $(GO) tool -modfile=tools/go.mod
+BUF   := $(TOOL) buf
+TMP   := .tmp
+PKGS  ?= ./...
+FUZZTIME ?= 10s
+
+# The race detector needs a C compiler. Without one the tests run all the same,
+# and say so.
+RACE := $(shell if [ "$$($(GO) env CGO_ENABLED)" = 1 ] && command -v "$$($(GO) env CC)" >/dev/null 2>&1; then echo -race; fi)
+
+.PHONY: help
+help: ## Show this help
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: test
+test: ## Run all tests, with the race detector where a C compiler is found
+	$(if $(RACE),,@echo "make: no C compiler, so the tests run without the race detector")
+	$(GO) test $(RACE) $(PKGS)
+
+.PHONY: live
+live: ## Run the client's tests on the envd that ENVD_URL names
+	@test -n "$$ENVD_URL" || { echo "make: set ENVD_URL to the envd to test" >&2; exit 1; }
+	$(GO) test $(RACE) -count=1 ./client
+
+.PHONY: check
+check: check-fmt check-tidy vet check-cross lint check-generated test examples ## Run everything that CI runs
+
+.PHONY: fmt
+fmt: ## Format Go and proto files
+	gofmt -l -w $(GOFILES)
+	$(BUF) format -w
+
+GOFILES = $(shell git ls-files '*.go' ':!gen/')
+
+.PHONY: check-fmt
+check-fmt: ## Fail when a file is not formatted
+	@files="$$(gofmt -l $(GOFILES))"; test -z "$$files" || { echo "not formatted (make fmt):"; echo "$$files"; exit 1; }
+	$(BUF) format -d --exit-code
+
+.PHONY: vet
+vet: ## Run go vet
+	$(GO) vet $(PKGS)
+
+.PHONY: lint
+lint: ## Run staticcheck and buf lint
+	$(TOOL) staticcheck $$($(GO) list $(PKGS) | grep -v /gen/)
+	$(BUF) lint
+
+.PHONY: generate
+generate: ## Generate gen/ from proto/
+	$(BUF) generate
+
+.PHONY: check-generated
+check-generated: ## Fail when gen/ is not what proto/ generates
+	@rm -rf $(TMP)/generated && mkdir -p $(TMP)/generated
+	$(BUF) generate -o $(TMP)/generated
+	@diff -r gen $(TMP)/generated/gen || { echo "gen/ is stale: run make generate"; exit 1; }
+	@rm -rf $(TMP)/generated
+
+.PHONY: tidy
+tidy: ## Tidy the module files
+	$(GO) mod tidy
+	cd tools && $(GO) mod tidy
+
+.PHONY: check-tidy
+check-tidy: ## Fail when go.mod or go.sum is not tidy
+	$(GO) mod tidy -diff
+	cd tools && $(GO) mod tidy -diff
+
+# The packages that a user links must build everywhere.
+.PHONY: check-cross
+check-cross: ## Vet for the other operating systems
+	GOOS=darwin $(GO) vet $(PKGS)
+	GOOS=windows $(GO) vet $(PKGS)
+
+.PHONY: examples
+examples: ## Run the programs of examples/ on an embedded envd
+	@for dir in $$($(GO) list -f '{{.ImportPath}}' ./examples/...); do echo "run $$dir"; $(GO) run $$dir || exit 1; done
+
+.PHONY: fuzz
+fuzz: ## Fuzz every target for FUZZTIME (10s)
+	@for pkg in $$($(GO) list $(PKGS)); do \
+		for target in $$($(GO) test -list '^Fuzz' $$pkg | grep '^Fuzz'); do \
+			echo "$$pkg $$target"; \
+			$(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) $$pkg || exit 1; \
+		done; \
+	done
+
+.PHONY: bench
+bench: ## Measure the client against the bare stub; with ENVD_URL on that envd
+	$(GO) test -run '^$$' -bench . -benchmem ./client

@@ -213,8 +213,9 @@ func (p *Process) closeStdin(ctx context.Context) error {
 	return noInput(err)
 }
 
-// Size is the size of a terminal in characters.
+// Size is the size of a terminal.
 type Size struct {
+	// Cols and Rows count characters.
 	Cols, Rows uint32
 }
 

@@ -12,8 +12,9 @@ import (
 	"syscall"
 )
 
-// Size is the size of a terminal in characters.
+// Size is the size of a terminal.
 type Size struct {
+	// Cols and Rows count characters.
 	Cols, Rows uint16
 }
 

@@ -1,3 +1,6 @@
+// Copyright 2026 The envd-go Authors
+// SPDX-License-Identifier: Apache-2.0
+
 // The filesystem service of envd, the daemon inside a sandbox. File contents do
 // not pass through it: they have plain HTTP endpoints of their own.
 //

@@ -1,3 +1,6 @@
+// Copyright 2026 The envd-go Authors
+// SPDX-License-Identifier: Apache-2.0
+
 // The process service of envd, the daemon inside a sandbox.
 //
 // Names, numbers and types are wire facts and must stay as they are; the

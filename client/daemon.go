@@ -13,8 +13,6 @@ import (
 	"net/http"
 	"strings"
 	"time"
-
-	"connectrpc.com/connect/v2"
 )
 
 // Health asks whether envd is there. It needs no token. A nil error means yes;
@@ -208,24 +206,11 @@ func (c *Client) exchange(ctx context.Context, method, path string, body []byte)
 	if body != nil {
 		req.Header.Set("Content-Type", "application/json")
 	}
-	t := &transport{core: c.core, user: c.user}
-	if err := t.setHeaders(req); err != nil {
-		return nil, nil, connect.NewError(connect.CodeInvalidArgument, err.Error())
-	}
-	resp, err := t.send(req)
+	resp, err := c.plain(req)
 	if err != nil {
-		return nil, nil, connect.NewError(connect.CodeUnavailable, c.clean(err.Error())).WithCause(err)
+		return nil, nil, err
 	}
 	defer resp.Body.Close()
-	if resp.StatusCode < 200 || resp.StatusCode > 299 {
-		failed, _ := readErrorBody(resp)
-		he := c.httpError(req, resp, failed)
-		code := codeOfStatus(he, failed.text)
-		if word, ok := failed.json.code.(string); ok {
-			_ = code.UnmarshalText([]byte(word)) // an RPC-shaped error: the user check stands before every route
-		}
-		return nil, nil, connect.NewError(code, he.Error()).WithCause(he)
-	}
 	data, err := io.ReadAll(io.LimitReader(resp.Body, int64(c.config.maxMessage)+1))
 	if err == nil && len(data) > c.config.maxMessage {
 		err = fmt.Errorf("answer is larger than %d bytes", c.config.maxMessage)

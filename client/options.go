@@ -57,6 +57,7 @@ type config struct {
 	compression    bool
 	json           bool
 	noMarker       bool
+	noRetries      bool
 	version        envdversion.Version
 	logger         *slog.Logger
 }
@@ -228,6 +229,17 @@ func WithCompression() Option {
 func WithJSON() Option {
 	return optionFunc(func(c *config) error {
 		c.json = true
+		return nil
+	})
+}
+
+// WithoutRetries sends every call once. Without it, calls that only read, and
+// Process.Resize, are sent up to three times when the connection fails or when
+// something in front of envd answers 429, 502 or 503, after a short wait or the
+// one that the answer asks for. Nothing else is ever sent twice.
+func WithoutRetries() Option {
+	return optionFunc(func(c *config) error {
+		c.noRetries = true
 		return nil
 	})
 }

@@ -63,7 +63,7 @@ func (t *transport) Do(req *http.Request) (*http.Response, error) {
 	if err := t.setHeaders(req); err != nil {
 		return nil, connect.NewError(connect.CodeInvalidArgument, err.Error()).WithCause(err)
 	}
-	resp, err := t.send(req)
+	resp, err := t.sendRetrying(req)
 	if err != nil {
 		return nil, err
 	}
@@ -78,6 +78,32 @@ func (t *transport) Do(req *http.Request) (*http.Response, error) {
 	}
 	he := t.core.httpError(req, resp, body)
 	return nil, connect.NewError(codeOfStatus(he, body.text), he.Error()).WithCause(he)
+}
+
+// plain sends a request of the plain HTTP half of envd. An answer whose status
+// is not 2xx is an error; the body of any other is the caller's to close.
+func (c *Client) plain(req *http.Request) (*http.Response, error) {
+	t := &transport{core: c.core, user: c.user}
+	if err := t.setHeaders(req); err != nil {
+		return nil, connect.NewError(connect.CodeInvalidArgument, err.Error())
+	}
+	resp, err := t.sendRetrying(req)
+	if err != nil {
+		if ue, ok := errors.AsType[*url.Error](err); ok {
+			err = ue.Err // the rest repeats the address, with all that is in its query
+		}
+		return nil, connect.NewError(connect.CodeUnavailable, c.clean(err.Error())).WithCause(err)
+	}
+	if resp.StatusCode >= 200 && resp.StatusCode <= 299 {
+		return resp, nil
+	}
+	body, _ := readErrorBody(resp)
+	he := c.httpError(req, resp, body)
+	code := codeOfStatus(he, body.text)
+	if word, ok := body.json.code.(string); ok {
+		_ = code.UnmarshalText([]byte(word)) // an RPC-shaped error: the user check stands before every route
+	}
+	return nil, connect.NewError(code, he.Error()).WithCause(he)
 }
 
 // send performs one HTTP exchange and logs it.
@@ -192,12 +218,24 @@ func readErrorBody(resp *http.Response) (errorBody, error) {
 		}
 	}
 	body.text = string(text)
-	var fields map[string]any
-	if json.Unmarshal(text, &fields) == nil {
+	if fields, ok := errorFields(text); ok {
 		body.json.code = fields["code"]
 		body.json.message, _ = fields["message"].(string)
 	}
 	return body, err
+}
+
+// errorFields reads the JSON object of an error. Up to envd 0.5.2 a failed
+// upload is answered with two documents, the error and an empty list.
+func errorFields(text []byte) (map[string]any, bool) {
+	dec := json.NewDecoder(bytes.NewReader(text))
+	var fields map[string]any
+	if dec.Decode(&fields) != nil || fields == nil {
+		return nil, false
+	}
+	var rest []any
+	err := dec.Decode(&rest)
+	return fields, err == nil || errors.Is(err, io.EOF)
 }
 
 // isConnectError reports whether a failed unary call carries an error that the

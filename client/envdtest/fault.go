@@ -147,6 +147,7 @@ func (f *Fault) respond(w http.ResponseWriter) {
 // its end if it is shorter.
 func (f *Fault) truncate(w http.ResponseWriter, r *http.Request, next http.Handler, stop func()) {
 	t := &truncated{ResponseWriter: w, frames: frameCounter{left: f.After.Events}, bytes: f.After.Bytes, stop: stop}
+	t.nothing = f.After == Amount{}
 	next.ServeHTTP(t, r)
 	t.flush()
 	stop()
@@ -155,13 +156,15 @@ func (f *Fault) truncate(w http.ResponseWriter, r *http.Request, next http.Handl
 // truncated is an answer that stops.
 type truncated struct {
 	http.ResponseWriter
-	frames frameCounter
-	bytes  int
-	stop   func()
+	// nothing is let through, not even the header.
+	nothing bool
+	frames  frameCounter
+	bytes   int
+	stop    func()
 }
 
 func (t *truncated) WriteHeader(status int) {
-	if t.frames.left == 0 && t.bytes == 0 {
+	if t.nothing {
 		t.stop()
 	}
 	t.ResponseWriter.WriteHeader(status)
@@ -190,7 +193,12 @@ func (t *truncated) Unwrap() http.ResponseWriter { return t.ResponseWriter }
 // Flush implements [http.Flusher].
 func (t *truncated) Flush() { t.flush() }
 
-func (t *truncated) flush() { _ = http.NewResponseController(t.ResponseWriter).Flush() }
+func (t *truncated) flush() {
+	if t.nothing {
+		t.stop() // a flush would send the header
+	}
+	_ = http.NewResponseController(t.ResponseWriter).Flush()
+}
 
 // frameCounter finds the ends of frames: a byte of flags, four bytes of
 // length, and so many bytes.

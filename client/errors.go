@@ -59,6 +59,10 @@ var (
 	ErrIdleTimeout = errors.New("command was silent for too long")
 	// ErrOutputLimit: a command wrote more than [Cmd.OutputLimit].
 	ErrOutputLimit = errors.New("output limit exceeded")
+	// ErrOutputGap: the stream of the command was lost and joined again, see
+	// [WithReattach], so that output may be missing. Cmd.ProcessState and, for a
+	// command that failed, an [ExitError] tell how it ended.
+	ErrOutputGap = errors.New("output may be missing: the stream was lost and joined again")
 	// ErrDetach is for [Cmd.Cancel] to return: let go of the command, which
 	// runs on.
 	ErrDetach = errors.New("detached; the command runs on")

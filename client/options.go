@@ -58,6 +58,7 @@ type config struct {
 	json           bool
 	noMarker       bool
 	noRetries      bool
+	reattach       int
 	version        envdversion.Version
 	logger         *slog.Logger
 }
@@ -229,6 +230,23 @@ func WithCompression() Option {
 func WithJSON() Option {
 	return optionFunc(func(c *config) error {
 		c.json = true
+		return nil
+	})
+}
+
+// WithReattach makes a Cmd whose stream is lost attach to its command again, by
+// pid, up to n times for each loss, with growing pauses of 5 seconds at most.
+// What the command wrote in between is gone: where somebody wanted it,
+// [Cmd.Wait] returns an error that matches [ErrOutputGap], also for a command
+// that succeeded. A command that ended in between tells how only since envd
+// 0.6.12; before, it is ErrStreamLost with [FateGone]. Without the option, or
+// once n tries failed, a lost stream is [ErrStreamLost].
+func WithReattach(n int) Option {
+	return optionFunc(func(c *config) error {
+		if n < 0 {
+			return fmt.Errorf("reattach %d times; want 0 or more", n)
+		}
+		c.reattach = n
 		return nil
 	})
 }

@@ -26,6 +26,8 @@ func (r *run) result() error {
 	switch {
 	case r.reason != nil:
 		return r.endedBy(fail)
+	case r.final != nil && r.gapMatters():
+		return r.withGap(fail)
 	case r.final != nil && !r.final.Success():
 		return r.exitError()
 	case r.final != nil:
@@ -44,10 +46,23 @@ func (r *run) result() error {
 // timedOutByServer reports whether the daemon ended the command at the deadline
 // that it was sent: such a stream has no end event.
 func (r *run) timedOutByServer() bool {
+	return r.timedOut(r.streamErr)
+}
+
+func (r *run) timedOut(err error) bool {
 	if _, sent := r.timeLimit(); !sent && r.ctx.Err() == nil {
 		return false
 	}
-	return isRemote(r.streamErr) && toErrorCode(r.streamErr) == CodeDeadlineExceeded
+	return isRemote(err) && toErrorCode(err) == CodeDeadlineExceeded
+}
+
+// withGap describes a command that ended well or badly, but of whose output
+// some may be missing.
+func (r *run) withGap(fail func(Code, error, ...error) error) error {
+	if r.final.Success() {
+		return fail(CodeDataLoss, fmt.Errorf("the command exited with code 0, but %w", ErrOutputGap))
+	}
+	return fail(CodeDataLoss, joinText([]error{r.exitError(), ErrOutputGap}))
 }
 
 // endedBy describes a command that was ended: why, how, and what is not known.

@@ -28,6 +28,9 @@ type run struct {
 	// context until the command's end is known.
 	streamCtx   context.Context
 	closeStream context.CancelFunc
+	// closeCurrent closes the one stream that is read; see resume.
+	streamMu     sync.Mutex
+	closeCurrent context.CancelFunc
 
 	began   time.Time
 	process *Process
@@ -44,6 +47,7 @@ type run struct {
 	streamErr error
 
 	output output
+	again  reattacher
 	input  *feeder
 
 	failOnce sync.Once
@@ -93,7 +97,8 @@ func (r *run) start() error {
 	}
 	r.output.init(c)
 	r.streamCtx, r.closeStream = context.WithCancel(context.WithoutCancel(r.ctx))
-	openCtx := r.streamCtx
+	openCtx, closeCurrent := context.WithCancel(r.streamCtx)
+	r.setStream(closeCurrent)
 	if d, ok := r.timeLimit(); ok {
 		// A net for when this client dies: a little later than its own kill,
 		// because the daemon's leaves no end event.
@@ -185,8 +190,7 @@ func (r receiver[M]) receive() (*processpb.ProcessEvent, error) {
 
 func (r *run) open(ctx context.Context, s Selector) (eventStream, error) {
 	if r.cmd.attach != nil {
-		stream, err := r.client.processes.Connect(ctx, &processpb.ConnectRequest{Process: s.proto()})
-		return receiver[*processpb.ConnectResponse]{stream}, err
+		return r.openConnect(ctx, s)
 	}
 	stream, err := r.client.processes.Start(ctx, r.cmd.request(r.marker))
 	return receiver[*processpb.StartResponse]{stream}, err
@@ -208,11 +212,14 @@ func (r *run) pump(ctx context.Context, s Selector) {
 	close(r.started)
 	for {
 		event, err := stream.receive()
-		if err != nil {
-			r.streamErr = err
+		if err == nil {
+			r.handle(event)
+			continue
+		}
+		r.streamErr = err
+		if stream = r.resume(err); stream == nil {
 			return
 		}
-		r.handle(event)
 	}
 }
 
@@ -229,7 +236,10 @@ func (r *run) awaitStart(stream eventStream) error {
 			return err
 		}
 		if start := event.GetStart(); start != nil {
-			r.setProcess(start.GetPid())
+			if r.process == nil {
+				r.setProcess(start.GetPid())
+			}
+			r.output.sign()
 			return nil
 		}
 		if event.GetData() != nil || event.GetEnd() != nil {
@@ -251,6 +261,10 @@ func (r *run) setProcess(pid uint32) {
 
 func (r *run) handle(event *processpb.ProcessEvent) {
 	r.output.sign()
+	r.again.fruitless = false
+	if event.GetKeepalive() != nil {
+		r.output.kept.Store(true)
+	}
 	if r.state != nil {
 		return // the end event decides, whatever comes after it
 	}

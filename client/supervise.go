@@ -6,10 +6,12 @@ package client
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"time"
 
+	processpb "github.com/envd-go/envd/gen/process"
 	"github.com/envd-go/envd/internal/envdversion"
 )
 
@@ -79,14 +81,12 @@ func (r *run) watch() error {
 			}
 		case <-signs.c():
 			if signs.due() {
-				if r.noLongerAlive() {
-					return nil
-				}
+				r.examineSilence()
 				signs.rearm()
 			}
 		case <-late.C:
-			if !r.output.busy.Load() && r.noLongerAlive() {
-				return nil
+			if !r.output.busy.Load() {
+				r.dropIfDead()
 			}
 			if checks++; checks < 2 {
 				late.Reset(2 * time.Second)
@@ -107,37 +107,54 @@ func (r *run) attachChecks() *time.Timer {
 	return timer
 }
 
-// noLongerAlive asks the daemon whether it still has the command. If not, or if
-// it does not answer, the stream is given up.
-func (r *run) noLongerAlive() bool {
+// examineSilence looks at a stream that has shown no sign of life for several
+// keepalives. One that has had keepalives before is dead. A daemon that sends
+// none is asked.
+func (r *run) examineSilence() {
+	if r.output.kept.Load() {
+		r.dropStream()
+		return
+	}
+	r.dropIfDead()
+}
+
+// dropIfDead asks the daemon whether it still has the command. If not, or if it
+// does not answer, the stream is given up.
+func (r *run) dropIfDead() {
 	ctx, cancel := context.WithTimeout(r.ctx, cleanupTimeout)
 	defer cancel()
 	listed, err := r.listed(ctx)
 	if r.ctx.Err() != nil || listed {
-		return false // or let watch see the context's end
+		return // or let watch see the context's end
 	}
 	if err == nil {
 		// Its end event may be on its way.
 		select {
 		case <-r.ended:
-			return true
+			return
 		case <-r.ctx.Done():
-			return false
+			return
 		case <-time.After(endGrace):
 		}
 	}
-	r.closeStream()
-	return true
+	r.dropStream()
 }
 
 func (r *run) listed(ctx context.Context) (bool, error) {
 	processes, err := r.client.list(ctx)
 	for _, p := range processes {
-		if p.GetPid() == r.process.PID() {
+		if r.isOurs(p) {
 			return true, nil
 		}
 	}
 	return false, err
+}
+
+// isOurs reports whether p is the command of this run. A daemon that was
+// started again numbers its commands anew, so the pid alone does not tell.
+func (r *run) isOurs(p *processpb.ProcessInfo) bool {
+	return p.GetPid() == r.process.PID() &&
+		(r.marker == "" || p.GetConfig().GetEnvs()[StartMarker] == string(r.marker))
 }
 
 func (r *run) hasEnded() bool {
@@ -280,13 +297,16 @@ func (r *run) finish() {
 // examineLoss finds out what became of a command whose stream broke off.
 func (r *run) examineLoss() *StreamLostError {
 	lost := &StreamLostError{PID: r.process.PID(), Fate: FateUnknown, Err: r.streamErr}
+	if r.again.err != nil {
+		lost.Err = joinText([]error{r.streamErr, fmt.Errorf("attaching again failed: %w", r.again.err)})
+	}
 	base := context.WithoutCancel(r.ctx)
 	if !isRemote(r.streamErr) && !errors.Is(r.streamErr, io.EOF) {
 		ctx, cancel := context.WithTimeout(base, cleanupTimeout)
 		defer cancel()
 		if err := r.client.Health(ctx); errors.Is(err, ErrSandboxNotFound) {
 			// The first error stays first.
-			lost.Err = errors.Join(r.streamErr, err)
+			lost.Err = errors.Join(lost.Err, err)
 			return lost
 		}
 	}

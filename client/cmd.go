@@ -307,7 +307,7 @@ func (c *Cmd) misuse(op, what string) error {
 }
 
 func (c *Cmd) invalid(what error) error {
-	return &Error{Op: c.op(), Target: c.target(), Code: CodeInvalidArgument, Err: what, is: classify(domainProcess, CodeInvalidArgument, what)}
+	return &Error{Op: c.op(), Target: c.target(), Code: CodeInvalidArgument, Err: what, is: classify(domainProcess, CodeInvalidArgument, what, "")}
 }
 
 // target names the command in errors: without its arguments, which may be

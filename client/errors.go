@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"connectrpc.com/connect/v2"
@@ -54,9 +55,10 @@ var (
 	// ErrTimeout: [Cmd.Timeout] was over, or the server's own time limit. It
 	// matches [context.DeadlineExceeded] too.
 	ErrTimeout = errors.New("command timed out")
-	// ErrIdleTimeout: [Cmd.IdleTimeout] passed without output. It matches
+	// ErrIdleTimeout: [Cmd.IdleTimeout] passed without output, or the time of
+	// [WithIdleTimeout] without a byte moved. It matches
 	// [context.DeadlineExceeded] too.
-	ErrIdleTimeout = errors.New("command was silent for too long")
+	ErrIdleTimeout = errors.New("nothing came for too long")
 	// ErrOutputLimit: a command wrote more than [Cmd.OutputLimit].
 	ErrOutputLimit = errors.New("output limit exceeded")
 	// ErrOutputGap: the stream of the command was lost and joined again, see
@@ -259,7 +261,7 @@ func toError(ctx context.Context, d domain, op, target string, err error) error 
 	if ctxErr := ctx.Err(); ctxErr != nil {
 		return contextError(ctx, e)
 	}
-	e.is = classify(d, e.Code, err)
+	e.is = classify(d, e.Code, err, target)
 	return e
 }
 
@@ -313,6 +315,17 @@ var textRules = []textRule{
 	{domainProcess, textClosePTY, []error{ErrNoInput}},
 	{domainProcess, "executable file not found in $path", []error{exec.ErrNotFound}},
 	{domainProcess, "exec: no command", []error{exec.ErrNotFound}},
+	{domainFile, "is a directory", []error{syscall.EISDIR}},
+	{domainFile, "not a directory", []error{syscall.ENOTDIR}},
+	{domainFile, "path is a file", []error{syscall.ENOTDIR}}, // of a parent, in an upload
+	{domainFile, "directory not empty", []error{syscall.ENOTEMPTY}},
+	{domainFile, "file exists", []error{fs.ErrExist}},
+	{domainFile, "file name too long", []error{syscall.ENAMETOOLONG}},
+	{domainFile, "read-only file system", []error{syscall.EROFS}},
+	{domainFile, "too many levels of symbolic links", []error{syscall.ELOOP}},
+	{domainFile, "cross-device link", []error{syscall.EXDEV}},
+	{domainFile, "invalid argument", []error{fs.ErrInvalid}},
+	{domainFile, "seeker can't seek", []error{errors.ErrUnsupported}},
 	{domainOther, "no such file or directory", []error{fs.ErrNotExist}},
 	{domainOther, "does not exist", []error{fs.ErrNotExist}},
 	{domainOther, "permission denied", []error{fs.ErrPermission}},
@@ -328,10 +341,17 @@ var textRules = []textRule{
 const (
 	textTTYAssigned = "tty assigned to process"
 	textClosePTY    = "cannot close stdin for pty process"
+
+	textMkdirRace     = "file exists"             // after "mkdir P", in an upload
+	textNextPart      = "nextpart: eof"           // the body is no multipart one
+	textWritingFile   = "error writing file"      // an upload broke off
+	textReadingFile   = "error reading file"      // the same, up to envd 0.3.7
+	textNoSpaceBefore = "bytes required"          // refused before it wrote
+	textNoSource      = "source file not found: " // compose
 )
 
 // classify is the one function that says which sentinels an error matches.
-func classify(d domain, code Code, err error) []error {
+func classify(d domain, code Code, err error, target string) []error {
 	var is []error
 	he, plain := errors.AsType[*HTTPError](err)
 	if plain {
@@ -360,7 +380,11 @@ func classify(d domain, code Code, err error) []error {
 			is = append(is, context.DeadlineExceeded)
 		}
 	}
-	text := strings.ToLower(messageOf(err))
+	text := messageOf(err)
+	if strings.Contains(target, " ") && strings.Contains(target, "/") {
+		text = strings.ReplaceAll(text, target, "") // a path may sound like an error
+	}
+	text = strings.ToLower(text)
 	for _, rule := range textRules {
 		if (rule.domain == domainOther || rule.domain == d) && strings.Contains(text, rule.text) {
 			is = append(is, rule.is...)

@@ -1,0 +1,424 @@
+// Copyright 2026 The envd-go Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package client
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"net/url"
+	"strings"
+	"syscall"
+
+	filesystempb "github.com/envd-go/envd/gen/filesystem"
+	"github.com/envd-go/envd/internal/envdversion"
+)
+
+// WriteFile writes the data to the file, as [Client.Upload] does. A new file
+// gets the mode 0644, one that exists keeps its own.
+//
+// Options for WriteFile are WithAtomic, WithMetadata, WithIdleTimeout, WithGzip
+// and WithProgress.
+func (c *Client) WriteFile(ctx context.Context, path string, data []byte, opts ...TransferOption) error {
+	const op = "write"
+	o, err := newTransferOptions(optsWrite, opts)
+	if err != nil {
+		return &fs.PathError{Op: op, Path: path, Err: err}
+	}
+	o.size = int64(len(data))
+	return c.upload(ctx, op, path, bytes.NewReader(data), o)
+}
+
+// Upload writes what r has left to the file, in constant memory, and makes
+// directories that are missing. The file belongs to the client's user then. A
+// new file gets the mode 0644, one that exists keeps its own; a symlink is
+// followed. Nothing but the context and [WithIdleTimeout] limits its time.
+//
+// The length is announced where it can be seen: from a Len method, from a
+// Seek method, from a regular [os.File], from a reader with little in it, or
+// from [WithSize].
+//
+// envd empties the file first and then writes what comes. If r, the network or
+// the sandbox's disk fails in the middle, the beginning of the new content
+// stays there; the error then is a [*fs.PathError] around a [*TransferError]
+// with Incomplete set. [WithAtomic] never leaves such a file. A full disk is
+// [ErrNoSpace], a directory at path matches syscall.EISDIR.
+//
+// When the context ends while r is being read, Upload returns; r should not be
+// used before that Read has come back.
+//
+// Options for Upload are WithAtomic, WithMetadata, WithSize, WithIdleTimeout,
+// WithGzip and WithProgress.
+func (c *Client) Upload(ctx context.Context, path string, r io.Reader, opts ...TransferOption) error {
+	const op = "upload"
+	o, err := newTransferOptions(optsUpload, opts)
+	if err != nil {
+		return &fs.PathError{Op: op, Path: path, Err: err}
+	}
+	return c.upload(ctx, op, path, r, o)
+}
+
+func (c *Client) upload(ctx context.Context, op, path string, r io.Reader, o *transferOptions) error {
+	fail := func(e TransferError) error { return transferError(op, path, e) }
+	if err := c.checkUpload(op, path, o); err != nil {
+		return fail(TransferError{Total: -1, Err: err})
+	}
+	src, err := newSource(ctx, path, r, o)
+	if err != nil {
+		return fail(TransferError{Bytes: src.count.Load(), Total: src.size, Err: err})
+	}
+	store := c.store
+	if o.atomic {
+		store = c.storeAtomic
+	}
+	incomplete, err := store(ctx, op, path, src, o)
+	if err != nil {
+		return fail(TransferError{Bytes: src.count.Load(), Total: src.size, Incomplete: incomplete, Err: err})
+	}
+	n := src.count.Load()
+	o.report(Progress{Path: path, Bytes: n, Total: n, Done: true})
+	return nil
+}
+
+// checkUpload refuses what cannot work, before anything is read.
+func (c *Client) checkUpload(op, path string, o *transferOptions) error {
+	if err := checkFilePath(path); err != nil {
+		return err
+	}
+	if strings.HasSuffix(path, "/") {
+		// envd would make the directory, and only then fail.
+		return fmt.Errorf("path ends with a slash: %w", syscall.EISDIR)
+	}
+	if len(o.metadata) > 0 {
+		if err := c.gate(op, path, envdversion.Metadata); err != nil {
+			return err
+		}
+	}
+	if o.gzip {
+		return c.gate(op, path, envdversion.FilesGzip)
+	}
+	return nil
+}
+
+// maxRaceRetries is how often an upload is repeated that lost a race of old
+// daemons for the making of a directory.
+const maxRaceRetries = 4
+
+// store uploads the source to the path itself. Where it fails it reports
+// whether the file may be incomplete now.
+func (c *Client) store(ctx context.Context, op, path string, src *source, o *transferOptions) (incomplete bool, err error) {
+	for try := 1; ; try++ {
+		parts := []part{{src: src}}
+		stored, err := c.post(ctx, op, path, url.Values{"path": {path}}, parts, o)
+		if err == nil {
+			return false, stored.check(op, path, 1, o.metadata)
+		}
+		if isParentRace(err) && try < maxRaceRetries && src.rewind() {
+			continue
+		}
+		return mayBeIncomplete(src, err), err
+	}
+}
+
+// mayBeIncomplete reports whether an upload that failed so left a part of the
+// file. An answer says what happened; without one, envd had begun to write.
+func mayBeIncomplete(src *source, err error) bool {
+	if src.count.Load() == 0 {
+		return false
+	}
+	switch status := statusOf(err); {
+	case status == 0:
+		return true
+	case status == http.StatusInsufficientStorage:
+		return !hasText(err, textNoSpaceBefore)
+	default:
+		return hasText(err, textWritingFile) || hasText(err, textReadingFile)
+	}
+}
+
+// isParentRace reports whether the error is that of a daemon before 0.5.8 that
+// made a directory at the same time for somebody else.
+func isParentRace(err error) bool { return hasText(err, textMkdirRace) }
+
+// UploadFile is one of several files to upload.
+type UploadFile struct {
+	// Path is where the file goes.
+	Path string
+	// Reader has its content.
+	Reader io.Reader
+}
+
+// UploadFiles writes several files with one request, in their order, which is
+// quicker than one upload for each where files are small. Metadata goes to all
+// of them. envd stops at the first file that it cannot write: those before it
+// are stored, those after it are not. Otherwise it is as [Client.Upload].
+//
+// Options for UploadFiles are WithMetadata, WithIdleTimeout, WithGzip and
+// WithProgress.
+func (c *Client) UploadFiles(ctx context.Context, files []UploadFile, opts ...TransferOption) error {
+	const op = "upload"
+	if len(files) == 0 {
+		return nil
+	}
+	first := files[0].Path
+	o, err := newTransferOptions(optsUploadFiles, opts)
+	if err != nil {
+		return &fs.PathError{Op: op, Path: first, Err: err}
+	}
+	parts, err := c.newParts(ctx, op, files, o)
+	if err != nil {
+		return err
+	}
+	stored, err := c.post(ctx, op, first, url.Values{}, parts, o)
+	if err == nil {
+		err = stored.check(op, first, len(files), o.metadata)
+	}
+	if err != nil {
+		at := unfinished(parts)
+		return transferError(op, at.src.path, TransferError{Bytes: at.src.count.Load(), Total: at.src.size,
+			Incomplete: mayBeIncomplete(at.src, err), Err: err})
+	}
+	for _, p := range parts {
+		n := p.src.count.Load()
+		o.report(Progress{Path: p.src.path, Bytes: n, Total: n, Done: true})
+	}
+	return nil
+}
+
+func (c *Client) newParts(ctx context.Context, op string, files []UploadFile, o *transferOptions) ([]part, error) {
+	parts := make([]part, 0, len(files))
+	seen := map[string]bool{}
+	for _, file := range files {
+		err := c.checkUpload(op, file.Path, o)
+		if err == nil && seen[file.Path] {
+			err = fmt.Errorf("path is there twice: %w", fs.ErrInvalid)
+		}
+		if err != nil {
+			return nil, transferError(op, file.Path, TransferError{Total: -1, Err: err})
+		}
+		seen[file.Path] = true
+		src, err := newSource(ctx, file.Path, file.Reader, o)
+		if err != nil {
+			return nil, transferError(op, file.Path, TransferError{Bytes: src.count.Load(), Total: src.size, Err: err})
+		}
+		parts = append(parts, part{filename: file.Path, src: src})
+	}
+	return parts, nil
+}
+
+// unfinished returns the part at which reading stopped: the first that was not
+// read to its end, or else the last.
+func unfinished(parts []part) part {
+	for _, p := range parts {
+		if !p.src.done.Load() {
+			return p
+		}
+	}
+	return parts[len(parts)-1]
+}
+
+// post sends POST /files. It is the one place that does.
+func (c *Client) post(ctx context.Context, op, path string, query url.Values, parts []part, o *transferOptions) (storedFiles, error) {
+	tctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	guard := newStallGuard(o.idle, cancel)
+	defer guard.disarm()
+
+	body := newUploadBody(c.sendsRaw(parts), parts, o, guard)
+	defer body.detach()
+	req, err := http.NewRequestWithContext(tctx, http.MethodPost, c.filesURL(query), body)
+	if err != nil {
+		return nil, err
+	}
+	body.describe(req)
+	for key, value := range o.metadata {
+		req.Header.Set("X-Metadata-"+key, value)
+	}
+	guard.arm()
+	resp, err := c.plain(req)
+	if failure := body.failure(); failure != nil {
+		if err == nil {
+			_ = resp.Body.Close()
+		}
+		return nil, failure // it says more than what the network made of it
+	}
+	if err != nil {
+		return nil, c.uploadError(ctx, op, path, context.Cause(tctx), err, o)
+	}
+	defer resp.Body.Close()
+	data, err := io.ReadAll(io.LimitReader(resp.Body, maxErrorBody))
+	if err != nil {
+		return nil, callError(ctx, op, path, context.Cause(tctx), err)
+	}
+	if !body.whole() {
+		return nil, c.badAnswer(op, errors.New("it came before all bytes were sent"))
+	}
+	stored, err := parseStored(data)
+	if err == errNotJSON {
+		err = errors.New(c.clean(describe(req, resp, errorBody{raw: data, text: string(data)})))
+	}
+	if err != nil {
+		return nil, c.badAnswer(op, err)
+	}
+	return stored, nil
+}
+
+func (c *Client) uploadError(ctx context.Context, op, path string, cause, err error, o *transferOptions) error {
+	err = callError(ctx, op, path, cause, err)
+	e, ok := err.(*Error)
+	if ok && o.gzip && hasText(err, textNextPart) {
+		// An old daemon looked for the parts in compressed bytes.
+		e.is = append(e.is, errors.ErrUnsupported)
+	}
+	return err
+}
+
+var errNotJSON = errors.New("answer is not JSON")
+
+// storedFiles is the answer to an upload.
+type storedFiles []struct {
+	Name     string            `json:"name"`
+	Path     string            `json:"path"`
+	Metadata map[string]string `json:"metadata"`
+}
+
+// parseStored reads the first JSON value of the answer, which is not labelled
+// as JSON and may be followed by another.
+func parseStored(data []byte) (storedFiles, error) {
+	var first json.RawMessage
+	if err := json.NewDecoder(bytes.NewReader(data)).Decode(&first); err != nil {
+		return nil, errNotJSON
+	}
+	if fields, ok := errorFields(data); ok {
+		message, _ := fields["message"].(string)
+		return nil, errors.New(cut(escapeControls(message)))
+	}
+	var stored storedFiles
+	err := json.Unmarshal(first, &stored)
+	return stored, err
+}
+
+// check makes sure that so many files were stored, with their metadata.
+func (s storedFiles) check(op, path string, want int, metadata map[string]string) error {
+	if len(s) < want {
+		return &Error{Op: op, Target: path, Code: CodeInternal,
+			Err: fmt.Errorf("server stored %d of %d files, and calls that success", len(s), want)}
+	}
+	for _, file := range s {
+		for key, value := range metadata {
+			if got, ok := file.Metadata[key]; !ok || got != value {
+				row := envdversion.Metadata.Row()
+				return &Error{Op: op, Target: path, Code: CodeUnimplemented,
+					Err: fmt.Errorf("file was stored without its metadata: %w before envd %s and on some filesystems", errors.ErrUnsupported, row.Since)}
+			}
+		}
+	}
+	return nil
+}
+
+// storeAtomic uploads under another name, then renames. It never leaves the
+// file in between.
+func (c *Client) storeAtomic(ctx context.Context, op, path string, src *source, o *transferOptions) (bool, error) {
+	target, mode, err := c.replaced(ctx, op, path)
+	if err != nil {
+		return false, err
+	}
+	temporary := temporaryName(target)
+	_, err = c.store(ctx, op, temporary, src, o)
+	if err == nil && mode.set && mode.perm != newFileMode {
+		err = c.chmod(ctx, mode.perm, temporary)
+	}
+	if err == nil {
+		err = c.move(ctx, op, temporary, target)
+	}
+	if err != nil {
+		c.discard(ctx, temporary)
+	}
+	return false, err
+}
+
+// newFileMode is what envd gives new files.
+const newFileMode fs.FileMode = 0o644
+
+type keptMode struct {
+	perm fs.FileMode
+	set  bool
+}
+
+// temporaryName returns a name beside path. It is short, since path may have
+// the longest name there is.
+func temporaryName(path string) string {
+	dir := path[:strings.LastIndexByte(path, '/')+1]
+	return dir + ".envd-" + strings.ToLower(rand.Text()) + ".tmp"
+}
+
+// replaced looks at what an upload will replace: the path to rename onto, which
+// for a symlink is where it leads, and the mode to keep.
+func (c *Client) replaced(ctx context.Context, op, path string) (string, keptMode, error) {
+	entry, err := c.statEntry(ctx, op, path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return path, keptMode{}, nil
+	case err != nil:
+		return "", keptMode{}, err
+	case entry.GetSymlinkTarget() != "" && entry.GetSymlinkTarget() != entry.GetPath():
+		path = entry.GetSymlinkTarget()
+	case entry.GetPath() != "":
+		path = entry.GetPath() // absolute, for chmod
+	}
+	switch {
+	case entry.GetType() == filesystempb.FileType_FILE_TYPE_DIRECTORY:
+		return "", keptMode{}, syscall.EISDIR
+	case entry.GetType() == filesystempb.FileType_FILE_TYPE_FILE && entry.GetPermissions() != "":
+		return path, keptMode{perm: fs.FileMode(entry.GetMode()) & fs.ModePerm, set: true}, nil
+	case entry.GetType() == filesystempb.FileType_FILE_TYPE_UNSPECIFIED && !strings.HasPrefix(entry.GetPermissions(), "L"):
+		return "", keptMode{}, fmt.Errorf("path is no regular file, which cannot be replaced: %w", fs.ErrInvalid)
+	}
+	return path, keptMode{}, nil // a broken link, or a daemon that says little
+}
+
+func (c *Client) statEntry(ctx context.Context, op, path string) (*filesystempb.EntryInfo, error) {
+	ctx, cancel := c.withRequestTimeout(ctx)
+	defer cancel()
+	resp, err := c.filesystems.Stat(ctx, &filesystempb.StatRequest{Path: path})
+	return resp.GetEntry(), toError(ctx, domainFile, op, path, err)
+}
+
+// chmod runs the command of that name: the protocol has no call for it.
+func (c *Client) chmod(ctx context.Context, perm fs.FileMode, path string) error {
+	out, err := c.Command(ctx, "chmod", fmt.Sprintf("%04o", perm), path).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("mode %04o could not be kept: %w %s", perm, err, cut(escapeControls(string(out))))
+	}
+	return nil
+}
+
+func (c *Client) move(ctx context.Context, op, from, to string) error {
+	rctx, cancel := c.withRequestTimeout(ctx)
+	defer cancel()
+	_, err := c.filesystems.Move(rctx, &filesystempb.MoveRequest{Source: from, Destination: to})
+	return toError(rctx, domainFile, op, to, err)
+}
+
+// discard removes a temporary file, also when the caller's context has ended.
+func (c *Client) discard(ctx context.Context, path string) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
+	defer cancel()
+	if _, err := c.filesystems.Remove(ctx, &filesystempb.RemoveRequest{Path: path}); err != nil {
+		c.config.logger.WarnContext(ctx, "temporary file was left behind", "path", path, "error", c.clean(err.Error()))
+	}
+}
+
+// sendsRaw reports whether the parts go as a bare body. Every daemon reads
+// multipart; the bare form is for those that are known to.
+func (c *Client) sendsRaw(parts []part) bool {
+	v := c.config.version
+	return len(parts) == 1 && parts[0].filename == "" && !v.IsZero() && v.Has(envdversion.RawUpload)
+}

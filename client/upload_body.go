@@ -1,0 +1,409 @@
+// Copyright 2026 The envd-go Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package client
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"mime"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unicode/utf8"
+)
+
+// source is the content of one file on its way up.
+type source struct {
+	path   string
+	r      io.Reader
+	size   int64     // -1 if not known
+	seeker io.Seeker // to begin anew; nil if that cannot be
+	start  int64
+
+	count atomic.Int64 // bytes taken from r
+	done  atomic.Bool  // all of it was taken
+	mu    sync.Mutex
+	err   error // of r
+}
+
+// newSource finds out how long the reader is. From one that does not tell, it
+// reads a little, so that a short one is known after all and one that fails at
+// once touches nothing.
+func newSource(ctx context.Context, path string, r io.Reader, o *transferOptions) (*source, error) {
+	src := &source{path: path, r: r, size: o.size}
+	if r == nil {
+		return src, fmt.Errorf("nil reader: %w", fs.ErrInvalid)
+	}
+	if src.size < 0 {
+		src.size = sizeOf(r)
+	}
+	if seeker, ok := r.(io.Seeker); ok {
+		if at, err := seeker.Seek(0, io.SeekCurrent); err == nil {
+			src.seeker, src.start = seeker, at
+		}
+	}
+	if src.size < 0 {
+		return src, src.peek(ctx, o.idle)
+	}
+	src.done.Store(src.size == 0)
+	return src, nil
+}
+
+// sizeOf returns how many bytes are left in r, or -1.
+func sizeOf(r io.Reader) int64 {
+	switch r := r.(type) {
+	case interface{ Len() int }:
+		return int64(r.Len())
+	case *os.File:
+		info, err := r.Stat()
+		// Files of size 0 may have content all the same, as in /proc.
+		if err != nil || !info.Mode().IsRegular() || info.Size() == 0 {
+			return -1
+		}
+		at, err := r.Seek(0, io.SeekCurrent)
+		if err != nil || at > info.Size() {
+			return -1
+		}
+		return info.Size() - at
+	case io.Seeker:
+		at, err := r.Seek(0, io.SeekCurrent)
+		if err != nil {
+			return -1
+		}
+		end, err := r.Seek(0, io.SeekEnd)
+		if _, back := r.Seek(at, io.SeekStart); err != nil || back != nil || end < at {
+			return -1
+		}
+		return end - at
+	}
+	return -1
+}
+
+// peekSize is how much is read ahead of a reader of unknown length.
+const peekSize = 64 << 10
+
+// peek reads ahead. The reader may block for ever, hence the goroutine.
+func (s *source) peek(ctx context.Context, idle time.Duration) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	guard := newStallGuard(idle, cancel)
+	guard.arm()
+	defer guard.disarm()
+	type result struct {
+		head []byte
+		err  error
+	}
+	results := make(chan result, 1)
+	go func() {
+		head, err := io.ReadAll(io.LimitReader(touching{s.r, guard}, peekSize))
+		results <- result{head, err}
+	}()
+	select {
+	case got := <-results:
+		if got.err != nil {
+			s.count.Store(int64(len(got.head)))
+			return got.err
+		}
+		s.unread(got.head)
+		return nil
+	case <-ctx.Done():
+		return callError(context.WithoutCancel(ctx), "read", "the data to upload", context.Cause(ctx), context.Cause(ctx))
+	}
+}
+
+// unread puts back what was read ahead.
+func (s *source) unread(head []byte) {
+	if len(head) == peekSize {
+		s.r = io.MultiReader(bytes.NewReader(head), s.r)
+		return
+	}
+	whole := bytes.NewReader(head)
+	s.r, s.seeker, s.start, s.size = whole, whole, 0, int64(len(head))
+	s.done.Store(s.size == 0)
+}
+
+// touching tells a guard of each read.
+type touching struct {
+	r     io.Reader
+	guard *stallGuard
+}
+
+func (t touching) Read(p []byte) (int, error) {
+	n, err := t.r.Read(p)
+	t.guard.touch()
+	return n, err
+}
+
+// Read gives the next bytes, never more than the size.
+func (s *source) Read(p []byte) (int, error) {
+	count := s.count.Load()
+	if s.size >= 0 {
+		if count == s.size {
+			return 0, io.EOF
+		}
+		p = p[:min(int64(len(p)), s.size-count)]
+	}
+	n, err := s.r.Read(p)
+	count = s.count.Add(int64(n))
+	if err == io.EOF && s.size >= 0 && count < s.size {
+		err = fmt.Errorf("reader ended after %d of %d bytes: %w", count, s.size, io.ErrUnexpectedEOF)
+	}
+	if err == io.EOF || count == s.size {
+		s.done.Store(true)
+		return n, err
+	}
+	if err != nil {
+		s.mu.Lock()
+		s.err = err
+		s.mu.Unlock()
+	}
+	return n, err
+}
+
+func (s *source) failure() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.err
+}
+
+// rewind goes back to the first byte, where the reader can.
+func (s *source) rewind() bool {
+	if s.seeker == nil {
+		return false
+	}
+	r, ok := s.seeker.(io.Reader)
+	if !ok {
+		return false
+	}
+	if _, err := s.seeker.Seek(s.start, io.SeekStart); err != nil {
+		return false
+	}
+	s.r = r
+	s.count.Store(0)
+	s.done.Store(s.size == 0)
+	return true
+}
+
+// part is one file of an upload.
+type part struct {
+	// filename is the path, where the query has none.
+	filename string
+	src      *source
+}
+
+// uploadBody is the body of POST /files.
+type uploadBody struct {
+	r           io.Reader
+	contentType string
+	length      int64 // -1 if not known
+	gzip        bool
+	parts       []part
+	opts        *transferOptions
+	guard       *stallGuard
+	began       time.Time
+
+	turn   chan struct{} // held by the one Read that runs
+	closed atomic.Bool
+	ended  bool // under turn
+}
+
+func newUploadBody(raw bool, parts []part, o *transferOptions, guard *stallGuard) *uploadBody {
+	b := &uploadBody{parts: parts, opts: o, gzip: o.gzip, guard: guard, began: time.Now(), turn: make(chan struct{}, 1)}
+	if raw {
+		b.contentType = "application/octet-stream"
+		b.r, b.length = parts[0].src, parts[0].src.size
+	} else {
+		b.multipart()
+	}
+	if b.gzip {
+		b.r, b.length = newGzipReader(b.r), -1
+	}
+	return b
+}
+
+// multipart lays the parts out. It is done by hand so that the length is known
+// without the content being read.
+func (b *uploadBody) multipart() {
+	boundary := "envd-" + rand.Text() + rand.Text()
+	b.contentType = "multipart/form-data; boundary=" + boundary
+	var readers []io.Reader
+	frame := func(text string) {
+		readers = append(readers, strings.NewReader(text))
+		b.length += int64(len(text))
+	}
+	known := true
+	for i, p := range b.parts {
+		lead := "\r\n"
+		if i == 0 {
+			lead = ""
+		}
+		frame(lead + "--" + boundary + "\r\nContent-Disposition: " + disposition(p.filename) +
+			"\r\nContent-Type: application/octet-stream\r\n\r\n")
+		readers = append(readers, p.src)
+		b.length += p.src.size
+		known = known && p.src.size >= 0
+	}
+	frame("\r\n--" + boundary + "--\r\n")
+	b.r = io.MultiReader(readers...)
+	if !known {
+		b.length = -1
+	}
+}
+
+// disposition names a part. Servers that read it by hand want the plain form,
+// which cannot carry control characters and bytes that are not UTF-8.
+func disposition(filename string) string {
+	if filename == "" {
+		filename = "file"
+	}
+	if escapeControls(filename) != filename || !utf8.ValidString(filename) {
+		return mime.FormatMediaType("form-data", map[string]string{"name": "file", "filename": filename})
+	}
+	quoted := strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(filename)
+	return `form-data; name="file"; filename="` + quoted + `"`
+}
+
+// expectFrom is the length from which on a server is asked for its consent
+// before the bytes are sent.
+const expectFrom = 1 << 20
+
+// describe sets what the request says of its body.
+func (b *uploadBody) describe(req *http.Request) {
+	req.Header.Set("Content-Type", b.contentType)
+	req.ContentLength = b.length
+	if b.length == 0 {
+		req.Body = http.NoBody
+	}
+	if b.gzip {
+		req.Header.Set("Content-Encoding", "gzip")
+	}
+	if b.length < 0 || b.length >= expectFrom {
+		// A refusal reaches us for sure only if it comes before the bytes do.
+		req.Header.Set("Expect", "100-continue")
+	}
+}
+
+var errBodyClosed = errors.New("upload is over")
+
+// Read gives the transport its next bytes. It calls the caller's readers, on a
+// goroutine of the transport.
+func (b *uploadBody) Read(p []byte) (int, error) {
+	b.turn <- struct{}{}
+	defer func() { <-b.turn }()
+	if b.closed.Load() {
+		return 0, errBodyClosed
+	}
+	before := b.count()
+	n, err := b.r.Read(p)
+	if b.closed.Load() {
+		return 0, errBodyClosed
+	}
+	b.guard.touch()
+	b.report(before)
+	if b.whole() && !b.ended {
+		b.ended = true
+		b.guard.extend(time.Since(b.began))
+	}
+	return n, err
+}
+
+func (b *uploadBody) count() int64 {
+	var n int64
+	for _, p := range b.parts {
+		n += p.src.count.Load()
+	}
+	return n
+}
+
+// report tells of the part that moved.
+func (b *uploadBody) report(before int64) {
+	if b.opts.progress == nil || b.count() == before {
+		return
+	}
+	for i := len(b.parts) - 1; i >= 0; i-- {
+		if src := b.parts[i].src; src.count.Load() > 0 {
+			b.opts.progress(Progress{Path: src.path, Bytes: src.count.Load(), Total: src.size})
+			return
+		}
+	}
+}
+
+// Close is called by the transport, which may still read.
+func (b *uploadBody) Close() error {
+	b.closed.Store(true)
+	return nil
+}
+
+// detach makes sure that the caller's readers are not used any more. One that
+// hangs in a Read is left to itself after a while.
+func (b *uploadBody) detach() {
+	b.closed.Store(true)
+	timer := time.NewTimer(DefaultWaitDelay)
+	defer timer.Stop()
+	select {
+	case b.turn <- struct{}{}:
+	case <-timer.C:
+	}
+}
+
+// whole reports whether all of every file was taken.
+func (b *uploadBody) whole() bool {
+	for _, p := range b.parts {
+		if !p.src.done.Load() {
+			return false
+		}
+	}
+	return true
+}
+
+// failure returns the error of a caller's reader.
+func (b *uploadBody) failure() error {
+	for _, p := range b.parts {
+		if err := p.src.failure(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// gzipReader compresses what it reads.
+type gzipReader struct {
+	src   io.Reader
+	chunk []byte
+	out   bytes.Buffer
+	zw    *gzip.Writer
+	err   error
+}
+
+func newGzipReader(src io.Reader) *gzipReader {
+	g := &gzipReader{src: src, chunk: make([]byte, 32<<10)}
+	g.zw = gzip.NewWriter(&g.out)
+	return g
+}
+
+func (g *gzipReader) Read(p []byte) (int, error) {
+	for g.out.Len() == 0 && g.err == nil {
+		n, err := g.src.Read(g.chunk)
+		if n > 0 {
+			_, _ = g.zw.Write(g.chunk[:n]) // a Buffer takes everything
+		}
+		if err == io.EOF {
+			_ = g.zw.Close()
+		}
+		g.err = err
+	}
+	if g.out.Len() > 0 {
+		return g.out.Read(p)
+	}
+	return 0, g.err
+}

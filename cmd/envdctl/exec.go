@@ -240,8 +240,8 @@ func (x *execution) run(ctx context.Context) error {
 	if err := x.cmd.Start(); err != nil {
 		return startError(err, interrupts)
 	}
-	x.say("%s", x.cmd.Process)
 	interrupts.relay(x)
+	x.say("%s", x.cmd.Process)
 	if err := x.wait(); err != nil {
 		return x.ended(err, interrupts)
 	}

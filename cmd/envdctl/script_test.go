@@ -29,6 +29,9 @@ func TestMain(m *testing.M) {
 	testscript.Main(leakChecked{m}, map[string]func(){"envdctl": main})
 }
 
+// raceSettings keep each envdctl from waiting a second for late reports.
+const raceSettings = "atexit_sleep_ms=0"
+
 // leakChecked runs the tests and fails when they leave a goroutine behind.
 type leakChecked struct{ m *testing.M }
 
@@ -99,6 +102,7 @@ func scripts(dir string, env map[string]string, v envdversion.Version) testscrip
 			}
 			e.Setenv("TAG", fmt.Sprintf("script-%d-%d", os.Getpid(), time.Now().UnixNano()))
 			e.Setenv("REFUSED", refusedURL())
+			e.Setenv("GORACE", raceSettings)
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
@@ -195,7 +199,9 @@ func end(ts *testscript.TestScript, _ bool, _ []string) {
 	if !ok {
 		ts.Fatalf("it does not run")
 	}
-	ts.Check(connectTo(ts).Process(client.PID(pid)).Kill(context.Background()))
+	c := connectTo(ts)
+	defer c.Close()
+	ts.Check(c.Process(client.PID(pid)).Kill(context.Background()))
 }
 
 func find(ts *testscript.TestScript, tag string) (pid uint32, ok bool) {

@@ -35,6 +35,7 @@ const (
 type Client struct {
 	*core
 	user        string
+	rpc         *connect.Client
 	processes   processconnect.ProcessClient
 	filesystems filesystemconnect.FilesystemClient
 }
@@ -105,6 +106,7 @@ func newClient(c *core, user string) *Client {
 	return &Client{
 		core:        c,
 		user:        user,
+		rpc:         rpc,
 		processes:   processconnect.NewProcessClient(rpc),
 		filesystems: filesystemconnect.NewFilesystemClient(rpc),
 	}

@@ -11,6 +11,7 @@ import (
 
 	"connectrpc.com/connect/v2"
 	"connectrpc.com/connect/v2/connecthttp"
+	"connectrpc.com/connect/v2/connectproto"
 
 	"github.com/envd-go/envd/gen/process/processconnect"
 )
@@ -26,7 +27,10 @@ type codecTransport struct {
 }
 
 func newCodecTransport(c *core, t *transport) *codecTransport {
-	opts := []connecthttp.Option{connecthttp.WithReadMaxBytes(c.config.maxMessage)}
+	opts := []connecthttp.Option{
+		connecthttp.WithReadMaxBytes(c.config.maxMessage),
+		connecthttp.WithCodecs(newEventCodec(), connectproto.NewJSONCodec()),
+	}
 	if c.config.compression {
 		opts = append(opts, connecthttp.WithSendGzip(), connecthttp.WithCompressMinBytes(1<<10))
 	} else {

@@ -77,7 +77,7 @@ func (r *run) joinAgain() (eventStream, error) {
 	}
 	streamCtx, closeStream := context.WithCancel(r.streamCtx)
 	stop := context.AfterFunc(ctx, closeStream)
-	stream, err := r.openConnect(streamCtx, PID(pid))
+	stream, err := r.client.openConnect(streamCtx, &processpb.ConnectRequest{Process: PID(pid).proto()})
 	if err == nil {
 		err = r.awaitStart(stream)
 	}
@@ -105,11 +105,6 @@ func (r *run) dropStream() {
 	r.streamMu.Lock()
 	defer r.streamMu.Unlock()
 	r.closeCurrent()
-}
-
-func (r *run) openConnect(ctx context.Context, s Selector) (eventStream, error) {
-	stream, err := r.client.processes.Connect(ctx, &processpb.ConnectRequest{Process: s.proto()})
-	return receiver[*processpb.ConnectResponse]{stream}, err
 }
 
 // gapMatters reports whether somebody wanted the output that may be missing.

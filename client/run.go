@@ -169,31 +169,11 @@ func (r *run) startContext() (context.Context, context.CancelFunc) {
 	return ctx, func() { cancelTimeout(); cancel() }
 }
 
-// eventStream is the stream of Start or of Connect.
-type eventStream interface {
-	receive() (*processpb.ProcessEvent, error)
-}
-
-type receiver[M interface {
-	GetEvent() *processpb.ProcessEvent
-}] struct {
-	stream interface{ Receive() (M, error) }
-}
-
-func (r receiver[M]) receive() (*processpb.ProcessEvent, error) {
-	m, err := r.stream.Receive()
-	if err != nil {
-		return nil, err
-	}
-	return m.GetEvent(), nil
-}
-
 func (r *run) open(ctx context.Context, s Selector) (eventStream, error) {
 	if r.cmd.attach != nil {
-		return r.openConnect(ctx, s)
+		return r.client.openConnect(ctx, &processpb.ConnectRequest{Process: s.proto()})
 	}
-	stream, err := r.client.processes.Start(ctx, r.cmd.request(r.marker))
-	return receiver[*processpb.StartResponse]{stream}, err
+	return r.client.openStart(ctx, r.cmd.request(r.marker))
 }
 
 // pump reads the stream to its end.

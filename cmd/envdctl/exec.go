@@ -8,9 +8,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"os/exec"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -203,14 +205,25 @@ func (x *execution) newCmd(ctx context.Context) *client.Cmd {
 	return cmd
 }
 
+// signals are those that ask envdctl to end. SIGQUIT is one of them only where
+// it would leave the terminal in raw mode; otherwise it shows where envdctl
+// hangs.
+func (x *execution) signals() []os.Signal {
+	signals := []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP}
+	if x.tty != nil {
+		signals = append(signals, syscall.SIGQUIT)
+	}
+	return signals
+}
+
 // detach starts the command and lets go of it.
 func (x *execution) detach(ctx context.Context) error {
-	ctx, interrupts := catchInterrupts(ctx)
+	ctx, interrupts := catchInterrupts(ctx, x.signals()...)
 	defer interrupts.stop()
 	x.cmd = x.newCmd(ctx)
 	x.cmd.Cancel = func() error { return client.ErrDetach }
 	if err := x.cmd.Start(); err != nil {
-		return startError(err, interrupts)
+		return x.startError(err, interrupts)
 	}
 	_, printErr := fmt.Fprintln(x.app.out, x.cmd.Process.PID())
 	interrupts.cancel(client.ErrDetach)
@@ -223,7 +236,7 @@ func (x *execution) detach(ctx context.Context) error {
 
 // run runs the command to its end.
 func (x *execution) run(ctx context.Context) error {
-	ctx, interrupts := catchInterrupts(ctx)
+	ctx, interrupts := catchInterrupts(ctx, x.signals()...)
 	defer interrupts.stop()
 	x.cmd = x.newCmd(ctx)
 	x.cmd.Timeout, x.cmd.IdleTimeout = time.Duration(x.flags.timeout), time.Duration(x.flags.idleTimeout)
@@ -238,7 +251,7 @@ func (x *execution) run(ctx context.Context) error {
 		x.cmd.Stdin = x.tty
 	}
 	if err := x.cmd.Start(); err != nil {
-		return startError(err, interrupts)
+		return x.startError(err, interrupts)
 	}
 	interrupts.relay(x)
 	x.say("%s", x.cmd.Process)
@@ -270,7 +283,7 @@ func (x *execution) say(format string, args ...any) {
 }
 
 // startError finds the exit code for a command that did not start.
-func startError(err error, interrupts *interrupts) error {
+func (x *execution) startError(err error, interrupts *interrupts) error {
 	e, _ := errors.AsType[*client.Error](err)
 	switch {
 	case interrupts.number() > 0:
@@ -281,16 +294,20 @@ func startError(err error, interrupts *interrupts) error {
 		return &exitError{exitNotFound, err}
 	case errors.Is(err, fs.ErrPermission) && e != nil && e.Code == client.CodeInvalidArgument:
 		return &exitError{exitNotExecutable, err}
-	case errors.Is(err, errors.ErrUnsupported):
-		return fmt.Errorf("%w; without -i the command's input is empty, and with -t it is a terminal's", err)
+	case errors.Is(err, errors.ErrUnsupported) && x.flags.interactive && x.tty == nil:
+		return fmt.Errorf("-i: this envd cannot end a command's input, which would wait for more for ever; envd 0.5.2 and later can (%w)", err)
 	}
 	return err
 }
 
 // ended finds the exit code for a command that did not end with success.
 func (x *execution) ended(err error, interrupts *interrupts) error {
+	timedOut := errors.Is(err, client.ErrTimeout) || errors.Is(err, client.ErrIdleTimeout)
 	state := x.cmd.ProcessState
-	if state == nil {
+	switch {
+	case state == nil && timedOut:
+		return &exitError{exitTimeout, err}
+	case state == nil:
 		return err // whether it still runs is not known
 	}
 	if lost, ok := errors.AsType[*outputError](err); ok {
@@ -299,15 +316,19 @@ func (x *execution) ended(err error, interrupts *interrupts) error {
 		}
 		return err
 	}
+	how := state.String()
+	if e, ok := errors.AsType[*client.Error](err); ok && x.flags.killTree {
+		how = e.Err.Error() // it also says what may be left of the tree
+	}
 	switch {
 	case errors.Is(err, client.ErrTimeout):
-		x.say("timed out after %v; %s", x.cmd.Timeout, state)
+		x.say("timed out after %v; %s", x.cmd.Timeout, how)
 		return &exitError{code: exitTimeout}
-	case errors.Is(err, client.ErrIdleTimeout):
-		x.say("no output for %v; %s", x.cmd.IdleTimeout, state)
+	case timedOut:
+		x.say("no output for %v; %s", x.cmd.IdleTimeout, how)
 		return &exitError{code: exitTimeout}
 	case isExit(err), interrupts.number() > 0:
-		x.say("%s", state)
+		x.say("%s", how)
 		return &exitError{code: exitCode(state)}
 	}
 	return err

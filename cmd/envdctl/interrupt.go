@@ -28,9 +28,9 @@ type interrupts struct {
 	cancel  context.CancelCauseFunc
 }
 
-// catchInterrupts begins to catch signals. Until relay is called, the first one
+// catchInterrupts begins to catch the signals. Until relay is called, the first one
 // ends the context.
-func catchInterrupts(ctx context.Context) (context.Context, *interrupts) {
+func catchInterrupts(ctx context.Context, signals ...os.Signal) (context.Context, *interrupts) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	i := &interrupts{
 		signals: make(chan os.Signal, 4),
@@ -38,7 +38,7 @@ func catchInterrupts(ctx context.Context) (context.Context, *interrupts) {
 		done:    make(chan struct{}),
 		cancel:  cancel,
 	}
-	for _, sig := range []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP} {
+	for _, sig := range signals {
 		// One that is ignored, as by nohup(1) or for a job in the background,
 		// stays ignored.
 		if !signal.Ignored(sig) {

@@ -37,8 +37,9 @@ func (a *app) rootCommand() *cobra.Command {
 		Short: "Work with a sandbox through its envd",
 		Long: `Envdctl works with a sandbox through envd, the daemon that runs inside it.
 
-Without --url and ENVD_URL it starts an embedded envd of its own. That is good
-for a first try and isolates nothing: commands run on this machine.
+Without --url and ENVD_URL, or with an empty --url, it starts an embedded envd of
+its own. That is good for a first try and isolates nothing: commands run on this
+machine.
 
 Envdctl ends with 125 when it fails itself: bad flags, no connection, a token
 that is refused. Other exit codes are those of the command that it runs.`,

@@ -59,11 +59,11 @@ func (t *terminal) attach(p *client.Process) (stop func(), err error) {
 	}
 	t.messages.setRaw(true)
 	ctx, cancel := context.WithCancel(context.Background())
-	resized := watchSize(ctx)
+	changed := watchTerminal(ctx)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		t.follow(ctx, p, resized)
+		t.follow(ctx, p, changed)
 	}()
 	return func() {
 		cancel()
@@ -76,7 +76,7 @@ func (t *terminal) attach(p *client.Process) (stop func(), err error) {
 // follow passes on the terminal's size, which may have changed while the
 // command was starting. A resize that fails is not worth a word: the command
 // has ended, or the next one may work.
-func (t *terminal) follow(ctx context.Context, p *client.Process, resized <-chan os.Signal) {
+func (t *terminal) follow(ctx context.Context, p *client.Process, changed <-chan os.Signal) {
 	for {
 		if now := t.size(); now != t.last {
 			t.last = now
@@ -85,7 +85,9 @@ func (t *terminal) follow(ctx context.Context, p *client.Process, resized <-chan
 		select {
 		case <-ctx.Done():
 			return
-		case <-resized:
+		case <-changed:
+			// A shell takes the terminal out of raw mode when it stops a job.
+			_, _ = term.MakeRaw(int(t.file.Fd()))
 		}
 	}
 }

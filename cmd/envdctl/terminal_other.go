@@ -10,6 +10,6 @@ import (
 	"os"
 )
 
-// watchSize returns a channel that never gets a value: where there is no signal
+// watchTerminal returns a channel that never gets a value: where there is no signal
 // for it, the command's terminal keeps the size that it began with.
-func watchSize(context.Context) <-chan os.Signal { return nil }
+func watchTerminal(context.Context) <-chan os.Signal { return nil }

@@ -159,6 +159,13 @@ func TestTerminalRestored(t *testing.T) {
 		s.wantEnd(t, 128+int(syscall.SIGKILL))
 		wantIdle(t, srv)
 	})
+	t.Run("SIGQUIT", func(t *testing.T) {
+		srv := newServer(t)
+		s := startScreen(t, srv, "exec", "-t", "sleep", "300")
+		s.waitRaw(t)
+		s.signal(t, syscall.SIGQUIT)
+		s.wantEnd(t, 128+int(syscall.SIGTERM))
+	})
 	t.Run("server gone", func(t *testing.T) {
 		srv := newServer(t)
 		srv.HandleCommand("console", console)
@@ -174,6 +181,20 @@ func TestTerminalRestored(t *testing.T) {
 		s.wantEnd(t, exitFailure)
 		s.shown.wait(t, "does not exist")
 	})
+}
+
+func TestTerminalStopped(t *testing.T) {
+	srv := newServer(t)
+	srv.HandleCommand("console", console)
+	s := startScreen(t, srv, "exec", "-t", "console")
+	s.waitRaw(t)
+	if err := term.Restore(int(s.tty.Fd()), s.before); err != nil { // as a shell does
+		t.Fatal(err)
+	}
+	s.signal(t, syscall.SIGCONT)
+	s.waitRaw(t)
+	s.press(t, "\x03")
+	s.wantEnd(t, 9)
 }
 
 func TestTerminalOutputElsewhere(t *testing.T) {

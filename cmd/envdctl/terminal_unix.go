@@ -12,11 +12,11 @@ import (
 	"syscall"
 )
 
-// watchSize returns a channel that gets a value when the terminal may have
-// another size.
-func watchSize(ctx context.Context) <-chan os.Signal {
-	resized := make(chan os.Signal, 1)
-	signal.Notify(resized, syscall.SIGWINCH)
-	context.AfterFunc(ctx, func() { signal.Stop(resized) })
-	return resized
+// watchTerminal returns a channel that gets a value when the terminal may have
+// another size, or another mode.
+func watchTerminal(ctx context.Context) <-chan os.Signal {
+	changed := make(chan os.Signal, 1)
+	signal.Notify(changed, syscall.SIGWINCH, syscall.SIGCONT)
+	context.AfterFunc(ctx, func() { signal.Stop(changed) })
+	return changed
 }

@@ -74,6 +74,8 @@ func (r *run) endedBy(fail func(Code, error, ...error) error) error {
 	switch {
 	case r.detached:
 		parts = append(parts, fmt.Errorf("%w (pid %d)", ErrDetach, r.process.PID()))
+	case r.final != nil && r.killErr != nil && r.marker.tree():
+		parts = append(parts, fmt.Errorf("its descendants may still run: %w", r.killErr))
 	case r.final == nil && r.killErr != nil:
 		parts = append(parts, fmt.Errorf("the kill could not be confirmed: %w", r.killErr))
 	case r.final == nil:

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 	"os/exec"
 	"time"
 )
@@ -28,7 +29,7 @@ func (r *run) failedStart(err error) error {
 // startUnknown reports whether a command may run although its start failed. A
 // refusal says no; a broken line, a proxy's 502 and a deadline do not.
 func startUnknown(err error) bool {
-	if errors.Is(err, ErrSandboxNotFound) || errors.Is(err, ErrPortNotOpen) {
+	if errors.Is(err, ErrSandboxNotFound) || errors.Is(err, ErrPortNotOpen) || neverSent(err) {
 		return false
 	}
 	if he, ok := errors.AsType[*HTTPError](err); ok {
@@ -39,6 +40,12 @@ func startUnknown(err error) bool {
 		return true
 	}
 	return !isRemote(err)
+}
+
+// neverSent reports whether there was no connection to send the request on.
+func neverSent(err error) bool {
+	op, ok := errors.AsType[*net.OpError](err)
+	return ok && (op.Op == "dial" || op.Op == "proxyconnect")
 }
 
 // abandonStart ends a start that took too long, or whose context is over. The
@@ -126,10 +133,11 @@ func (r *run) explainStart(err error) error {
 	if !ok || !hasText(e, "fork/exec") || !hasText(e, "no such file or directory") {
 		return err
 	}
-	if r.cmd.Dir != "" && r.directoryMissing() {
-		return err
-	}
 	widened := *e
+	if r.cmd.Dir != "" && r.directoryMissing() {
+		widened.Err = fmt.Errorf("directory %q does not exist: %w", cut(r.cmd.Dir), e.Err)
+		return &widened
+	}
 	widened.is = append([]error{exec.ErrNotFound}, e.is...)
 	return &widened
 }

@@ -37,7 +37,12 @@ type execFlags struct {
 // duration is a flag: a duration as Go writes it, or a number of seconds.
 type duration time.Duration
 
-func (d *duration) String() string { return time.Duration(*d).String() }
+func (d *duration) String() string {
+	if *d == 0 {
+		return "0" // which help does not show as a default
+	}
+	return time.Duration(*d).String()
+}
 
 func (d *duration) Type() string { return "duration" }
 
@@ -295,7 +300,7 @@ func (x *execution) startError(err error, interrupts *interrupts) error {
 	case errors.Is(err, fs.ErrPermission) && e != nil && e.Code == client.CodeInvalidArgument:
 		return &exitError{exitNotExecutable, err}
 	case errors.Is(err, errors.ErrUnsupported) && x.flags.interactive && x.tty == nil:
-		return fmt.Errorf("-i: this envd cannot end a command's input, which would wait for more for ever; envd 0.5.2 and later can (%w)", err)
+		return errors.New("-i: this envd cannot end a command's input, so that the command would wait for more for ever; envd 0.5.2 and later can")
 	}
 	return err
 }

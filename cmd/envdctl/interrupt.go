@@ -51,7 +51,7 @@ func catchInterrupts(ctx context.Context, signals ...os.Signal) (context.Context
 		case <-i.done:
 		case sig := <-i.signals:
 			i.note(sig)
-			cancel(fmt.Errorf("%v: %w", sig, context.Canceled))
+			cancel(fmt.Errorf("%v before the command had started", sig))
 		}
 	}()
 	return ctx, i
@@ -95,7 +95,7 @@ func (i *interrupts) relay(x *execution) {
 		case <-i.signals:
 		case <-patience:
 		}
-		i.cancel(context.Canceled)
+		i.cancel(errors.New("interrupted"))
 	}()
 }
 
@@ -104,7 +104,7 @@ func (i *interrupts) relay(x *execution) {
 func (i *interrupts) terminate(x *execution, sig os.Signal) {
 	if x.flags.killTree {
 		x.say("%v: killing %s and its descendants", sig, x.cmd.Process)
-		i.cancel(context.Canceled)
+		i.cancel(errors.New("interrupted"))
 		return
 	}
 	x.say("%v: sending SIGTERM to %s; once more kills it", sig, x.cmd.Process)

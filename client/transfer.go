@@ -147,6 +147,7 @@ type transferOptions struct {
 	maxBytes int64 // 0 for no limit
 	size     int64 // -1 for not known
 	retries  int
+	tree     treeOptions
 }
 
 func newTransferOptions(allowed optionSet, opts []TransferOption) (*transferOptions, error) {
@@ -155,6 +156,7 @@ func newTransferOptions(allowed optionSet, opts []TransferOption) (*transferOpti
 		idle:    DefaultTransferIdleTimeout,
 		size:    -1,
 		retries: DefaultTransferRetries,
+		tree:    treeOptions{parallel: DefaultParallel},
 	}
 	for _, opt := range opts {
 		if opt == nil {

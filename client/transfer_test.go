@@ -10,6 +10,8 @@ import (
 	"io"
 	"io/fs"
 	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path"
 	"strings"
@@ -17,6 +19,7 @@ import (
 	"testing"
 
 	"github.com/envd-go/envd/client"
+	filesystempb "github.com/envd-go/envd/gen/filesystem"
 )
 
 // randomBytes returns n bytes that gzip cannot shorten.
@@ -175,16 +178,39 @@ func checkPathError(t *testing.T, call string, err error, path string, want erro
 	}
 }
 
+func statRequest(path string) *filesystempb.StatRequest {
+	return &filesystempb.StatRequest{Path: path}
+}
+
 func eachTarget(t *testing.T, test func(t *testing.T, c *client.Client, dir string)) {
 	url := os.Getenv(client.EnvURL)
 	if url == "" {
 		t.Skip("no URL")
 	}
-	c, err := client.New(url, client.WithUser("user"))
+	var opts []client.Option
+	if v := os.Getenv("ENVD_TEST_GATE"); v != "" {
+		opts = append(opts, client.WithVersion(v))
+	}
+	c, err := client.FromEnv(append(opts, client.WithUser("user"))...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	dir := "/tmp/tt-" + strings.ReplaceAll(t.Name(), "/", "-")
 	defer os.RemoveAll(dir)
 	test(t, c, dir)
+}
+
+// serve runs the handler and returns a client for it.
+func serve(t *testing.T, handler http.HandlerFunc, opts ...client.Option) *client.Client {
+	t.Helper()
+	srv := httptest.NewServer(handler)
+	c, err := client.New(srv.URL, append([]client.Option{client.WithUser("user")}, opts...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		c.Close()
+		srv.Close()
+	})
+	return c
 }

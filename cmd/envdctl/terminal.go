@@ -52,14 +52,14 @@ func (t *terminal) size() client.Size {
 // leaves it as it was.
 func (t *terminal) attach(p *client.Process) (stop func(), err error) {
 	defer close(t.raw)
+	ctx, cancel := context.WithCancel(context.Background())
+	changed := watchTerminal(ctx) // first, so that nothing is missed
 	fd := int(t.file.Fd())
 	before, err := term.MakeRaw(fd)
 	if err != nil {
-		return func() {}, fmt.Errorf("putting the terminal into raw mode: %w", err)
+		return cancel, fmt.Errorf("putting the terminal into raw mode: %w", err)
 	}
 	t.messages.setRaw(true)
-	ctx, cancel := context.WithCancel(context.Background())
-	changed := watchTerminal(ctx)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

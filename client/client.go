@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"os"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -18,6 +19,7 @@ import (
 
 	"github.com/envd-go/envd/gen/filesystem/filesystemconnect"
 	"github.com/envd-go/envd/gen/process/processconnect"
+	"github.com/envd-go/envd/internal/envdversion"
 )
 
 // Port is the port that envd listens on inside a sandbox.
@@ -49,6 +51,9 @@ type core struct {
 	ownsTransport bool
 	// jsonOnly is set for good once the server turned out not to read binary.
 	jsonOnly atomic.Bool
+	// surveyed is what WithVersion("auto") found out; surveyMu lets one ask.
+	surveyMu sync.Mutex
+	surveyed atomic.Pointer[envdversion.Survey]
 	// closeStdin remembers whether the server can close standard input.
 	closeStdin atomic.Int32
 }

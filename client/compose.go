@@ -57,7 +57,7 @@ func checkCompose(dst string, parts []string) error {
 }
 
 func (c *Client) compose(ctx context.Context, op, dst string, parts []string) error {
-	if c.config.version.Lacks(envdversion.Compose) {
+	if c.server(ctx).lacks(envdversion.Compose) {
 		return c.composeHere(ctx, op, dst, parts)
 	}
 	err := c.composeThere(ctx, op, dst, parts)

@@ -609,8 +609,8 @@ func (c *Client) trueModTime(header http.Header) (time.Time, bool) {
 	if err != nil {
 		return time.Time{}, false
 	}
-	if !c.config.version.IsZero() {
-		return at, c.config.version.Has(envdversion.FilesGzip)
+	if s := c.knownServer(); s.isKnown() {
+		return at, s.has(envdversion.FilesGzip)
 	}
 	for _, vary := range header.Values("Vary") {
 		if strings.Contains(strings.ToLower(vary), "accept-encoding") {

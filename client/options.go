@@ -60,6 +60,7 @@ type config struct {
 	noRetries      bool
 	reattach       int
 	version        envdversion.Version
+	autoVersion    bool
 	logger         *slog.Logger
 }
 
@@ -263,10 +264,16 @@ func WithoutRetries() Option {
 }
 
 // WithVersion says which envd the server runs, such as "0.5.2". Calls that this
-// version cannot serve then fail at once with [errors.ErrUnsupported]. Without
-// it they are tried, and the server's answer is translated.
+// version cannot serve then fail at once with [errors.ErrUnsupported], and calls
+// that newer versions serve better use that. With "auto" the first call for
+// which the version matters asks as [Client.Probe] does. Without the option,
+// calls are tried, and the server's answer is translated.
 func WithVersion(version string) Option {
 	return optionFunc(func(c *config) error {
+		c.autoVersion, c.version = version == "auto", envdversion.Version{}
+		if c.autoVersion {
+			return nil
+		}
 		v, err := envdversion.Parse(version)
 		if err != nil {
 			return err

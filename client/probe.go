@@ -94,23 +94,20 @@ func (c *Client) survey(ctx context.Context) (*envdversion.Survey, error) {
 // callProbe sends the request of a probe. Every answer of envd is one to it,
 // failures too; those that show that nobody can be asked are errors.
 func (c *Client) callProbe(ctx context.Context, r envdversion.Request) (*envdversion.Reply, error) {
-	req, err := http.NewRequestWithContext(ctx, r.Method, c.base.String()+r.Path, bytes.NewReader(r.Body))
+	req, err := http.NewRequestWithContext(ctx, r.Method, r.Path, bytes.NewReader(r.Body))
 	if err != nil {
 		return nil, err
 	}
 	for key, values := range r.Header {
 		req.Header[key] = values
 	}
-	t := &transport{core: c.core, user: c.user}
+	user := c.user
 	if r.Anonymous {
-		t.user = ""
+		user = ""
 	}
-	if err := t.setHeaders(req); err != nil {
-		return nil, connect.NewError(connect.CodeInvalidArgument, err.Error())
-	}
-	resp, err := t.send(req)
+	resp, err := c.do(req, user)
 	if err != nil {
-		return nil, connect.NewError(connect.CodeUnavailable, c.clean(err.Error())).WithCause(err)
+		return nil, err
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxErrorBody))

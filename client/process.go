@@ -199,7 +199,7 @@ func (p *Process) closeStdin(ctx context.Context) error {
 	if p.kind.Load() == inputPTY {
 		return p.sendInput(ctx, []byte(ctrlD))
 	}
-	if err := p.client.gate(op, p.String(), envdversion.CloseStdin); err != nil {
+	if err := p.client.gate(ctx, op, p.String(), envdversion.CloseStdin); err != nil {
 		return err
 	}
 	err := p.call(ctx, op, func(s *processpb.ProcessSelector) error {

@@ -100,8 +100,7 @@ func (r *run) watch() error {
 // stream that never ends.
 func (r *run) attachChecks() *time.Timer {
 	timer := time.NewTimer(250 * time.Millisecond)
-	v := r.client.config.version
-	if r.cmd.attach == nil || !v.IsZero() && v.Has(envdversion.ExitRetention) {
+	if r.cmd.attach == nil || r.client.knownServer().has(envdversion.ExitRetention) {
 		timer.Stop()
 	}
 	return timer

@@ -89,9 +89,7 @@ func (c *Client) plain(req *http.Request) (*http.Response, error) {
 	}
 	resp, err := t.sendRetrying(req)
 	if err != nil {
-		if ue, ok := errors.AsType[*url.Error](err); ok {
-			err = ue.Err // the rest repeats the address, with all that is in its query
-		}
+		err = plainCause(err)
 		return nil, connect.NewError(connect.CodeUnavailable, c.clean(err.Error())).WithCause(err)
 	}
 	if resp.StatusCode >= 200 && resp.StatusCode <= 299 {
@@ -104,6 +102,15 @@ func (c *Client) plain(req *http.Request) (*http.Response, error) {
 		_ = code.UnmarshalText([]byte(word)) // an RPC-shaped error: the user check stands before every route
 	}
 	return nil, connect.NewError(code, he.Error()).WithCause(he)
+}
+
+// plainCause takes the address off an error of net/http, with all that is in
+// its query.
+func plainCause(err error) error {
+	if ue, ok := errors.AsType[*url.Error](err); ok {
+		return ue.Err
+	}
+	return err
 }
 
 // send performs one HTTP exchange and logs it.

@@ -41,7 +41,7 @@ func (c *Client) UploadDir(ctx context.Context, local, remote string, opts ...Tr
 		err = checkFilePath(remote)
 	}
 	if err == nil {
-		err = c.checkUpload(opUploadDir, "x", o)
+		err = c.checkUpload(ctx, opUploadDir, "x", o)
 	}
 	if err != nil {
 		return &Summary{}, &fs.PathError{Op: opUploadDir, Path: remote, Err: err}

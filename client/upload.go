@@ -67,7 +67,7 @@ func (c *Client) Upload(ctx context.Context, path string, r io.Reader, opts ...T
 
 func (c *Client) upload(ctx context.Context, op, path string, r io.Reader, o *transferOptions) error {
 	fail := func(e TransferError) error { return transferError(op, path, e) }
-	if err := c.checkUpload(op, path, o); err != nil {
+	if err := c.checkUpload(ctx, op, path, o); err != nil {
 		return fail(TransferError{Total: -1, Err: err})
 	}
 	src, err := newSource(ctx, path, r, o)
@@ -88,7 +88,7 @@ func (c *Client) upload(ctx context.Context, op, path string, r io.Reader, o *tr
 }
 
 // checkUpload refuses what cannot work, before anything is read.
-func (c *Client) checkUpload(op, path string, o *transferOptions) error {
+func (c *Client) checkUpload(ctx context.Context, op, path string, o *transferOptions) error {
 	if err := checkFilePath(path); err != nil {
 		return err
 	}
@@ -97,12 +97,12 @@ func (c *Client) checkUpload(op, path string, o *transferOptions) error {
 		return fmt.Errorf("path ends with a slash: %w", syscall.EISDIR)
 	}
 	if len(o.metadata) > 0 {
-		if err := c.gate(op, path, envdversion.Metadata); err != nil {
+		if err := c.gate(ctx, op, path, envdversion.Metadata); err != nil {
 			return err
 		}
 	}
 	if o.gzip {
-		return c.gate(op, path, envdversion.FilesGzip)
+		return c.gate(ctx, op, path, envdversion.FilesGzip)
 	}
 	return nil
 }
@@ -196,7 +196,7 @@ func (c *Client) newParts(ctx context.Context, op string, files []UploadFile, o 
 	parts := make([]part, 0, len(files))
 	seen := map[string]bool{}
 	for _, file := range files {
-		err := c.checkUpload(op, file.Path, o)
+		err := c.checkUpload(ctx, op, file.Path, o)
 		if err == nil && seen[file.Path] {
 			err = fmt.Errorf("path is there twice: %w", fs.ErrInvalid)
 		}
@@ -231,7 +231,7 @@ func (c *Client) post(ctx context.Context, op, path string, query url.Values, pa
 	guard := newStallGuard(o.idle, cancel)
 	defer guard.disarm()
 
-	body := newUploadBody(c.sendsRaw(parts), parts, o, guard)
+	body := newUploadBody(c.sendsRaw(ctx, parts), parts, o, guard)
 	defer body.detach()
 	req, err := http.NewRequestWithContext(tctx, http.MethodPost, c.filesURL(query), body)
 	if err != nil {
@@ -418,7 +418,6 @@ func (c *Client) discard(ctx context.Context, path string) {
 
 // sendsRaw reports whether the parts go as a bare body. Every daemon reads
 // multipart; the bare form is for those that are known to.
-func (c *Client) sendsRaw(parts []part) bool {
-	v := c.config.version
-	return len(parts) == 1 && parts[0].filename == "" && !v.IsZero() && v.Has(envdversion.RawUpload)
+func (c *Client) sendsRaw(ctx context.Context, parts []part) bool {
+	return len(parts) == 1 && parts[0].filename == "" && c.server(ctx).has(envdversion.RawUpload)
 }

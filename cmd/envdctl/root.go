@@ -67,7 +67,7 @@ that is refused. Other exit codes are those of the command that it runs.`,
 	flags.StringVarP(&a.user, "user", "u", "", "user of the sandbox to act as (environment: "+client.EnvUser+")")
 	flags.StringArrayVar(&a.headers, "header", nil, "header to send with each request, as `KEY=VALUE`; can be repeated")
 	flags.BoolVarP(&a.verbose, "verbose", "v", false, "log each request on standard error")
-	root.AddCommand(a.execCommand(), a.serveCommand(), a.versionCommand())
+	root.AddCommand(a.execCommand(), a.serveCommand(), a.driftCommand(), a.versionCommand())
 	return root
 }
 

@@ -9,7 +9,9 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"runtime"
 	"strconv"
+	"sync"
 	"testing"
 
 	"connectrpc.com/connect/v2"
@@ -146,6 +148,129 @@ func BenchmarkStdout(b *testing.B) {
 			}
 		})
 	}
+}
+
+// BenchmarkTrueParallel is the same with 32 commands under way at a time.
+func BenchmarkTrueParallel(b *testing.B) {
+	for _, r := range runners(b) {
+		b.Run(r.name, func(b *testing.B) {
+			b.SetParallelism(32 / runtime.GOMAXPROCS(0))
+			b.RunParallel(func(pb *testing.PB) {
+				for pb.Next() {
+					if err := r.run(context.Background(), io.Discard, "true"); err != nil {
+						b.Error(err)
+						return
+					}
+				}
+			})
+		})
+	}
+}
+
+// BenchmarkStdoutText is the throughput of lines of text, which compress well.
+func BenchmarkStdoutText(b *testing.B) {
+	const size = 64 << 20
+	script := "yes 'the quick brown fox jumps over the lazy dog' | head -c " + strconv.Itoa(size)
+	for _, r := range runners(b) {
+		b.Run(r.name, func(b *testing.B) {
+			b.SetBytes(size)
+			b.ReportAllocs()
+			for b.Loop() {
+				n := &countingWriter{}
+				if err := r.run(b.Context(), n, "sh", "-c", script); err != nil {
+					b.Fatal(err)
+				}
+				if n.n != size {
+					b.Fatalf("got %d bytes, want %d", n.n, size)
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkSmallEvents is 200 commands at a time that each write a hundred
+// lines one by one.
+func BenchmarkSmallEvents(b *testing.B) {
+	const streams, lines = 200, 100
+	script := "i=0; while [ $i -lt " + strconv.Itoa(lines) + " ]; do echo x; i=$((i+1)); done"
+	for _, r := range runners(b) {
+		b.Run(r.name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				var wg sync.WaitGroup
+				for range streams {
+					wg.Go(func() {
+						n := &countingWriter{}
+						if err := r.run(context.Background(), n, "sh", "-c", script); err != nil {
+							b.Error(err)
+						} else if n.n != 2*lines {
+							b.Errorf("got %d bytes, want %d", n.n, 2*lines)
+						}
+					})
+				}
+				wg.Wait()
+			}
+		})
+	}
+}
+
+// BenchmarkIdleStream is the memory that one waiting command takes in the
+// client's process: heap and stacks.
+func BenchmarkIdleStream(b *testing.B) {
+	const streams = 200
+	url := benchURL(b)
+	measure := func(b *testing.B, open func(ctx context.Context) error) {
+		ctx, cancel := context.WithCancel(context.Background())
+		defer cancel()
+		before := memoryInUse()
+		for range streams {
+			if err := open(ctx); err != nil {
+				b.Fatal(err)
+			}
+		}
+		b.ReportMetric(float64(memoryInUse()-before)/streams/1024, "KiB/stream")
+		b.ReportMetric(float64(runtime.NumGoroutine())/streams, "goroutines/stream")
+		b.ReportMetric(0, "ns/op")
+	}
+	b.Run("client", func(b *testing.B) {
+		c, err := client.New(url, client.WithUser("root"))
+		if err != nil {
+			b.Fatal(err)
+		}
+		defer c.Close()
+		var commands []*client.Cmd
+		measure(b, func(ctx context.Context) error {
+			cmd := c.Command(ctx, "sleep", "60")
+			commands = append(commands, cmd)
+			return cmd.Start()
+		})
+		for _, cmd := range commands {
+			_ = cmd.Wait()
+		}
+	})
+	b.Run("tuned-stub", func(b *testing.B) {
+		p := stub(b, url, true)
+		var streams []any
+		measure(b, func(ctx context.Context) error {
+			stream, err := p.Start(ctx, &processpb.StartRequest{Process: &processpb.ProcessConfig{Cmd: "sleep", Args: []string{"60"}}})
+			if err != nil {
+				return err
+			}
+			streams = append(streams, stream)
+			_, err = stream.Receive()
+			return err
+		})
+		runtime.KeepAlive(streams)
+	})
+}
+
+// memoryInUse is the heap and the stacks after a collection.
+func memoryInUse() uint64 {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapInuse + m.StackInuse
 }
 
 type countingWriter struct{ n int64 }

@@ -105,6 +105,8 @@ func (s *fallbackStream) Send(msg any) error {
 
 func (s *fallbackStream) Receive(msg any) error {
 	err := s.ClientStream.Receive(msg)
+	request := s.request
+	s.request = nil
 	if s.settled || err == nil || !refusesBinary(err, s.spec) {
 		s.settled = true
 		return err
@@ -116,7 +118,7 @@ func (s *fallbackStream) Receive(msg any) error {
 		return err
 	}
 	s.ClientStream = again
-	if sendErr := errors.Join(again.Send(s.request), again.CloseSend()); sendErr != nil && !errors.Is(sendErr, io.EOF) {
+	if sendErr := errors.Join(again.Send(request), again.CloseSend()); sendErr != nil && !errors.Is(sendErr, io.EOF) {
 		return sendErr
 	}
 	jsonErr := again.Receive(msg)

@@ -28,6 +28,9 @@ type run struct {
 	// context until the command's end is known.
 	streamCtx   context.Context
 	closeStream context.CancelFunc
+	// inputCtx ends with the command: nothing can be sent to it any more.
+	inputCtx  context.Context
+	stopInput context.CancelFunc
 	// closeCurrent closes the one stream that is read; see resume.
 	streamMu     sync.Mutex
 	closeCurrent context.CancelFunc
@@ -97,6 +100,7 @@ func (r *run) start() error {
 	}
 	r.output.init(c)
 	r.streamCtx, r.closeStream = context.WithCancel(context.WithoutCancel(r.ctx))
+	r.inputCtx, r.stopInput = context.WithCancel(r.streamCtx)
 	openCtx, closeCurrent := context.WithCancel(r.streamCtx)
 	r.setStream(closeCurrent)
 	if d, ok := r.timeLimit(); ok {
@@ -118,7 +122,6 @@ func (r *run) start() error {
 	}
 	r.input = newFeeder(r)
 	go r.supervise()
-	go r.input.endWithCommand()
 	if c.Stdin != nil {
 		go r.input.feed(c.Stdin)
 	} else {
@@ -257,6 +260,7 @@ func (r *run) handle(event *processpb.ProcessEvent) {
 	if end := event.GetEnd(); end != nil {
 		r.state = newProcessState(r.process.PID(), end)
 		r.process.done.Store(true)
+		r.stopInput()
 		close(r.ended)
 	}
 }

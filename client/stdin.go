@@ -20,11 +20,10 @@ const inputChunk = 64 << 10
 // feeder sends a command its input, in order: a piece is sent once the one
 // before it has been taken.
 type feeder struct {
-	run    *run
-	ctx    context.Context // ends with the command
-	cancel context.CancelFunc
-	sink   inputSink
-	done   chan struct{} // closed when Stdin is done with
+	run  *run
+	ctx  context.Context // ends with the command
+	sink inputSink
+	done chan struct{} // closed when Stdin is done with
 
 	mu        sync.Mutex
 	reading   bool // in the caller's Read, which nothing can end
@@ -36,22 +35,12 @@ type feeder struct {
 }
 
 func newFeeder(r *run) *feeder {
-	f := &feeder{run: r, done: make(chan struct{}), lastByte: '\n'}
-	f.ctx, f.cancel = context.WithCancel(r.streamCtx)
+	f := &feeder{run: r, ctx: r.inputCtx, done: make(chan struct{}), lastByte: '\n'}
 	f.sink = unarySink{r.process}
 	if r.cmd.StreamInput {
 		f.sink = &streamSink{process: r.process}
 	}
 	return f
-}
-
-// endWithCommand frees a piece that the command will never read.
-func (f *feeder) endWithCommand() {
-	select {
-	case <-f.run.ended:
-	case <-f.run.pumped:
-	}
-	f.cancel()
 }
 
 // feed copies in to the command until either ends.
@@ -137,9 +126,6 @@ func (f *feeder) close(ctx context.Context) error {
 	}
 	return f.run.process.closeStdin(ctx)
 }
-
-// stop ends what is under way.
-func (f *feeder) stop() { f.cancel() }
 
 // wait waits for feed, unless it is stuck in the caller's Read.
 func (f *feeder) wait() {

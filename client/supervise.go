@@ -285,9 +285,6 @@ func (r *run) drain() {
 // finish ends what hangs on the run.
 func (r *run) finish() {
 	r.closeStream()
-	if r.input != nil {
-		r.input.stop()
-	}
 	for _, p := range r.cmd.pipes {
 		p.closeWrite(nil)
 	}

@@ -129,11 +129,12 @@ func (c *Client) composeHere(ctx context.Context, op, dst string, parts []string
 	}
 	temporary := temporaryName(dst)
 	err = c.joinInto(ctx, op, temporary, parts, o)
+	answered := err == nil || statusOf(err) != 0
 	if err == nil {
 		err = c.move(ctx, op, temporary, dst)
 	}
 	if err != nil {
-		c.discard(ctx, temporary)
+		c.discard(ctx, temporary, answered)
 		return err
 	}
 	var left []error
@@ -154,13 +155,6 @@ func (c *Client) joinInto(ctx context.Context, op, path string, parts []string, 
 		return err
 	}
 	return stored.check(op, path, 1, nil)
-}
-
-func (c *Client) removeFile(ctx context.Context, op, path string) error {
-	rctx, cancel := c.withRequestTimeout(ctx)
-	defer cancel()
-	_, err := c.filesystems.Remove(rctx, &filesystempb.RemoveRequest{Path: path})
-	return toError(rctx, domainFile, op, path, err)
 }
 
 // joinedFiles reads files of the sandbox one after the other.

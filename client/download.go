@@ -6,7 +6,6 @@ package client
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -124,9 +123,6 @@ func (f *File) copyTo(w io.Writer, moved *int64) error {
 		}
 		if err != nil {
 			return err
-		}
-		if err := f.parent.Err(); err != nil {
-			return callError(f.parent, f.op, f.path, nil, errors.New("stopped"))
 		}
 		f.opts.report(Progress{Path: f.path, Bytes: *moved, Total: f.size})
 	}

@@ -131,6 +131,9 @@ func (f *File) read(p []byte) (int, error) {
 	if f.closed {
 		return 0, fs.ErrClosed
 	}
+	if err := f.ctx.Err(); err != nil {
+		return 0, callError(f.parent, f.op, f.path, context.Cause(f.ctx), err)
+	}
 	if len(p) == 0 {
 		return 0, nil
 	}

@@ -5,6 +5,8 @@ package client_test
 
 import (
 	"bytes"
+	"context"
+	cryptorand "crypto/rand"
 	"crypto/sha256"
 	"errors"
 	"io"
@@ -12,11 +14,12 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"path"
 	"strings"
 	"syscall"
 	"testing"
+	"testing/iotest"
+	"time"
 
 	"github.com/envd-go/envd/client"
 	filesystempb "github.com/envd-go/envd/gen/filesystem"
@@ -182,22 +185,37 @@ func statRequest(path string) *filesystempb.StatRequest {
 	return &filesystempb.StatRequest{Path: path}
 }
 
+// eachTarget runs the test on every target, with a directory of the sandbox that
+// is removed afterwards. With JSON goes that the version is known, so that what
+// depends on that is tested too.
 func eachTarget(t *testing.T, test func(t *testing.T, c *client.Client, dir string)) {
-	url := os.Getenv(client.EnvURL)
-	if url == "" {
-		t.Skip("no URL")
+	t.Helper()
+	t.Parallel()
+	for _, tg := range targets(t) {
+		t.Run(tg.name, func(t *testing.T) {
+			t.Parallel()
+			var opts []client.Option
+			if strings.HasSuffix(tg.name, "/json") && !tg.version.IsZero() {
+				opts = append(opts, client.WithVersion(tg.version.String()))
+			}
+			c := tg.dial(t, opts...)
+			if _, err := c.ReadFile(t.Context(), "/no/such/file"); errors.Is(err, errors.ErrUnsupported) {
+				t.Skip("this envd has no files")
+			}
+			dir := t.TempDir()
+			if tg.url != "" {
+				dir = "/tmp/envd-go-test-" + strings.ToLower(cryptorand.Text())
+			}
+			t.Cleanup(func() {
+				ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+				defer cancel()
+				if _, err := c.FilesystemService().Remove(ctx, &filesystempb.RemoveRequest{Path: dir}); err != nil {
+					t.Errorf("removing %s: %v", dir, err)
+				}
+			})
+			test(t, c, dir)
+		})
 	}
-	var opts []client.Option
-	if v := os.Getenv("ENVD_TEST_GATE"); v != "" {
-		opts = append(opts, client.WithVersion(v))
-	}
-	c, err := client.FromEnv(append(opts, client.WithUser("user"))...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := "/tmp/tt-" + strings.ReplaceAll(t.Name(), "/", "-")
-	defer os.RemoveAll(dir)
-	test(t, c, dir)
 }
 
 // serve runs the handler and returns a client for it.
@@ -213,4 +231,198 @@ func serve(t *testing.T, handler http.HandlerFunc, opts ...client.Option) *clien
 		srv.Close()
 	})
 	return c
+}
+
+// modeOf returns the permission bits that the server shows, and whether it does.
+func modeOf(t *testing.T, c *client.Client, path string) (fs.FileMode, bool) {
+	t.Helper()
+	resp, err := c.FilesystemService().Stat(t.Context(), statRequest(path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fs.FileMode(resp.GetEntry().GetMode()), resp.GetEntry().GetPermissions() != ""
+}
+
+func TestUploadAtomic(t *testing.T) {
+	eachTarget(t, func(t *testing.T, c *client.Client, dir string) {
+		ctx := t.Context()
+		path := dir + "/sub/file"
+		for _, content := range []string{"first", "second"} {
+			if err := c.WriteFile(ctx, path, []byte(content), client.WithAtomic()); err != nil {
+				t.Fatalf("WriteFile: %v", err)
+			}
+			if got, err := c.ReadFile(ctx, path); err != nil || string(got) != content {
+				t.Errorf("ReadFile = %q, %v, want %q", got, err, content)
+			}
+		}
+		failure := errors.New("tape is torn")
+		err := c.Upload(ctx, path, io.MultiReader(bytes.NewReader(make([]byte, 1<<20)), iotest.ErrReader(failure)), client.WithAtomic())
+		if te, ok := errors.AsType[*client.TransferError](err); !ok || te.Incomplete || !errors.Is(err, failure) {
+			t.Errorf("Upload = %v, want the reader's error, and not Incomplete", err)
+		}
+		if got, err := c.ReadFile(ctx, path); err != nil || string(got) != "second" {
+			t.Errorf("after a failed upload ReadFile = %q, %v", got, err)
+		}
+		leftovers(t, c, dir, t.TempDir())
+
+		err = c.Command(ctx, "/bin/sh", "-c", `cd "$0" && chmod 750 file && ln -s file link && mkfifo fifo && ln -s nowhere broken`, dir+"/sub").Run()
+		if err != nil {
+			t.Skipf("no commands: %v", err)
+		}
+		if err := c.WriteFile(ctx, path, []byte("third"), client.WithAtomic()); err != nil {
+			t.Errorf("WriteFile of a file with a mode: %v", err)
+		}
+		mode, shown := modeOf(t, c, path)
+		if !shown {
+			return // before envd 0.2.5 neither modes nor links can be seen
+		}
+		if mode != 0o750 {
+			t.Errorf("the mode is %v now, want %v", mode, fs.FileMode(0o750))
+		}
+		if err := c.WriteFile(ctx, dir+"/sub/link", []byte("fourth"), client.WithAtomic()); err != nil {
+			t.Errorf("WriteFile through a symlink: %v", err)
+		}
+		if got, err := c.ReadFile(ctx, path); err != nil || string(got) != "fourth" || !tellsLinks(t, c, dir+"/sub/link") {
+			t.Errorf("after an upload through a symlink ReadFile = %q, %v", got, err)
+		}
+		if err := c.WriteFile(ctx, dir+"/sub/fifo", nil, client.WithAtomic()); !errors.Is(err, fs.ErrInvalid) {
+			t.Errorf("WriteFile onto a FIFO = %v, want fs.ErrInvalid", err)
+		}
+		if err := c.WriteFile(ctx, dir+"/sub/broken", []byte("x"), client.WithAtomic()); err != nil {
+			t.Errorf("WriteFile onto a broken link = %v", err)
+		}
+	})
+}
+
+// Whoever reads a file that is replaced atomically gets one content or another.
+func TestUploadAtomicReaders(t *testing.T) {
+	eachTarget(t, func(t *testing.T, c *client.Client, dir string) {
+		path := dir + "/file"
+		content := func(i int) []byte { return bytes.Repeat([]byte{byte('a' + i%26)}, 200_000) }
+		if err := c.WriteFile(t.Context(), path, content(0), client.WithAtomic()); err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			for i := range 20 {
+				if err := c.WriteFile(t.Context(), path, content(i), client.WithAtomic()); err != nil {
+					t.Errorf("WriteFile: %v", err)
+				}
+			}
+		}()
+		for running := true; running; {
+			select {
+			case <-done:
+				running = false
+			default:
+			}
+			got, err := c.ReadFile(t.Context(), path)
+			if err != nil || len(got) != 200_000 || !bytes.Equal(got, bytes.Repeat(got[:1], len(got))) {
+				t.Fatalf("ReadFile gave %d bytes, not all the same: %v", len(got), err)
+			}
+		}
+	})
+}
+
+func TestGzipBothWays(t *testing.T) {
+	eachTarget(t, func(t *testing.T, c *client.Client, dir string) {
+		ctx := t.Context()
+		data := bytes.Repeat([]byte("compressible "), 50_000)
+		path := dir + "/file"
+		up := c.Upload(ctx, path, bytes.NewReader(data), client.WithGzip())
+		if errors.Is(up, errors.ErrUnsupported) {
+			if err := c.WriteFile(ctx, path, data); err != nil {
+				t.Fatal(err)
+			}
+		} else if up != nil {
+			t.Fatalf("Upload: %v", up)
+		}
+		if got, err := c.ReadFile(ctx, path); err != nil || !bytes.Equal(got, data) {
+			t.Errorf("ReadFile = %d bytes, %v, want %d", len(got), err, len(data))
+		}
+		var got bytes.Buffer
+		var last client.Progress
+		err := c.Download(ctx, path, &got, client.WithGzip(), client.WithProgress(func(p client.Progress) { last = p }))
+		if err != nil || !bytes.Equal(got.Bytes(), data) {
+			t.Errorf("Download = %d bytes, %v, want %d", got.Len(), err, len(data))
+		}
+		if !last.Done || last.Bytes != int64(len(data)) {
+			t.Errorf("the last report is %+v", last)
+		}
+		if err := c.WriteFile(ctx, path, nil); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := c.ReadFile(ctx, path, client.WithGzip()); err != nil || len(got) != 0 {
+			t.Errorf("ReadFile of an empty file = %q, %v", got, err)
+		}
+	})
+}
+
+func TestMetadataStored(t *testing.T) {
+	eachTarget(t, func(t *testing.T, c *client.Client, dir string) {
+		err := c.WriteFile(t.Context(), dir+"/file", []byte("x"), client.WithMetadata(map[string]string{"Owner": "me", "empty": ""}))
+		if errors.Is(err, errors.ErrUnsupported) {
+			return
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := c.FilesystemService().Stat(t.Context(), statRequest(dir+"/file"))
+		if err != nil || resp.GetEntry().GetMetadata()["owner"] != "me" {
+			t.Errorf("metadata = %v, %v", resp.GetEntry().GetMetadata(), err)
+		}
+	})
+}
+
+// Files of the kernel have no true size. From envd 0.5.3 on they can be read.
+func TestReadKernelFiles(t *testing.T) {
+	eachTarget(t, func(t *testing.T, c *client.Client, dir string) {
+		if err := c.WriteFile(t.Context(), dir+"/probe", nil, client.WithGzip()); errors.Is(err, errors.ErrUnsupported) {
+			_, err := c.ReadFile(t.Context(), "/proc/version")
+			if !errors.Is(err, errors.ErrUnsupported) {
+				t.Errorf("ReadFile = %v, want errors.ErrUnsupported", err)
+			}
+			return
+		}
+		for _, path := range []string{"/proc/version", "/proc/self/status", "/sys/kernel/mm/transparent_hugepage/enabled"} {
+			got, err := c.ReadFile(t.Context(), path)
+			if errors.Is(err, fs.ErrNotExist) {
+				continue
+			}
+			if err != nil || len(got) == 0 {
+				t.Errorf("ReadFile(%s) = %q, %v", path, got, err)
+			}
+		}
+		if f, err := c.Open(t.Context(), "/proc/version"); err != nil {
+			t.Errorf("Open: %v", err)
+		} else {
+			if _, err := f.ReadAt(make([]byte, 1), 0); f.Size() != -1 || !errors.Is(err, errors.ErrUnsupported) {
+				t.Errorf("Size = %d, ReadAt = %v, want -1 and errors.ErrUnsupported", f.Size(), err)
+			}
+			f.Close()
+		}
+	})
+}
+
+func TestUploadFilesStops(t *testing.T) {
+	eachTarget(t, func(t *testing.T, c *client.Client, dir string) {
+		if err := c.WriteFile(t.Context(), dir+"/d/x", nil); err != nil {
+			t.Fatal(err)
+		}
+		err := c.UploadFiles(t.Context(), []client.UploadFile{
+			{Path: dir + "/a", Reader: strings.NewReader("a")},
+			{Path: dir + "/d", Reader: strings.NewReader("is a directory")},
+			{Path: dir + "/z", Reader: strings.NewReader("z")},
+		})
+		if _, ok := errors.AsType[*fs.PathError](err); !ok || !errors.Is(err, syscall.EISDIR) {
+			t.Errorf("UploadFiles = %v, want EISDIR", err)
+		}
+		if got, err := c.ReadFile(t.Context(), dir+"/a"); err != nil || string(got) != "a" {
+			t.Errorf("ReadFile of the file before = %q, %v", got, err)
+		}
+		if _, err := c.ReadFile(t.Context(), dir+"/z"); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("ReadFile of the file behind = %v, want fs.ErrNotExist", err)
+		}
+	})
 }

@@ -16,6 +16,7 @@ import (
 	"net/url"
 	"strings"
 	"syscall"
+	"time"
 
 	filesystempb "github.com/envd-go/envd/gen/filesystem"
 	"github.com/envd-go/envd/internal/envdversion"
@@ -332,6 +333,7 @@ func (c *Client) storeAtomic(ctx context.Context, op, path string, src *source, 
 	}
 	temporary := temporaryName(target)
 	_, err = c.store(ctx, op, temporary, src, o)
+	answered := err == nil || statusOf(err) != 0
 	if err == nil && mode.set && mode.perm != newFileMode {
 		err = c.chmod(ctx, mode.perm, temporary)
 	}
@@ -339,7 +341,7 @@ func (c *Client) storeAtomic(ctx context.Context, op, path string, src *source, 
 		err = c.move(ctx, op, temporary, target)
 	}
 	if err != nil {
-		c.discard(ctx, temporary)
+		c.discard(ctx, temporary, answered)
 	}
 	return false, err
 }
@@ -407,13 +409,32 @@ func (c *Client) move(ctx context.Context, op, from, to string) error {
 	return toError(rctx, domainFile, op, to, err)
 }
 
+// lateMakings is when a daemon is looked after that may not have noticed yet
+// that its upload broke off, and may still make the file.
+var lateMakings = []time.Duration{50 * time.Millisecond, 200 * time.Millisecond, 500 * time.Millisecond}
+
 // discard removes a temporary file, also when the caller's context has ended.
-func (c *Client) discard(ctx context.Context, path string) {
+func (c *Client) discard(ctx context.Context, path string, answered bool) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
 	defer cancel()
-	if _, err := c.filesystems.Remove(ctx, &filesystempb.RemoveRequest{Path: path}); err != nil {
+	err := c.removeFile(ctx, "remove", path)
+	for _, wait := range lateMakings {
+		if answered || err != nil || !sleep(ctx, wait) {
+			break
+		}
+		err = c.removeFile(ctx, "remove", path) // a missing file is no error
+	}
+	if err != nil {
 		c.config.logger.WarnContext(ctx, "temporary file was left behind", "path", path, "error", c.clean(err.Error()))
 	}
+}
+
+// removeFile removes a file, if it is there.
+func (c *Client) removeFile(ctx context.Context, op, path string) error {
+	rctx, cancel := c.withRequestTimeout(ctx)
+	defer cancel()
+	_, err := c.filesystems.Remove(rctx, &filesystempb.RemoveRequest{Path: path})
+	return toError(rctx, domainFile, op, path, err)
 }
 
 // sendsRaw reports whether the parts go as a bare body. Every daemon reads

@@ -440,9 +440,6 @@ func (f *File) checkWhole(req *http.Request, resp *http.Response, body *fileBody
 	}
 	switch coding := strings.ToLower(resp.Header.Get("Content-Encoding")); {
 	case coding == "" || coding == "identity":
-		if f.opts.gzip {
-			f.minSize = 0 // the length tells
-		}
 		return resp.ContentLength, nil
 	case coding != "gzip" || req.Header.Get("Accept-Encoding") != "gzip":
 		return fail(connect.CodeInternal, "answer is coded as %q, which was not asked for", f.client.clean(coding))

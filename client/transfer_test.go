@@ -9,13 +9,16 @@ import (
 	cryptorand "crypto/rand"
 	"crypto/sha256"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"path"
+	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"testing/iotest"
@@ -415,9 +418,7 @@ func TestUploadFilesStops(t *testing.T) {
 			{Path: dir + "/d", Reader: strings.NewReader("is a directory")},
 			{Path: dir + "/z", Reader: strings.NewReader("z")},
 		})
-		if _, ok := errors.AsType[*fs.PathError](err); !ok || !errors.Is(err, syscall.EISDIR) {
-			t.Errorf("UploadFiles = %v, want EISDIR", err)
-		}
+		checkPathError(t, "UploadFiles", err, dir+"/d", syscall.EISDIR)
 		if got, err := c.ReadFile(t.Context(), dir+"/a"); err != nil || string(got) != "a" {
 			t.Errorf("ReadFile of the file before = %q, %v", got, err)
 		}
@@ -425,4 +426,80 @@ func TestUploadFilesStops(t *testing.T) {
 			t.Errorf("ReadFile of the file behind = %v, want fs.ErrNotExist", err)
 		}
 	})
+}
+
+// Up to envd 0.5.7 uploads into a new directory collide.
+func TestUploadNewTreeAtOnce(t *testing.T) {
+	eachTarget(t, func(t *testing.T, c *client.Client, dir string) {
+		for round := range 10 {
+			var wg sync.WaitGroup
+			for i := range 6 {
+				wg.Go(func() {
+					if err := c.WriteFile(t.Context(), fmt.Sprintf("%s/%d/a/b/c/d/%d", dir, round, i), []byte("x")); err != nil {
+						t.Errorf("WriteFile: %v", err)
+					}
+				})
+			}
+			wg.Wait()
+		}
+	})
+}
+
+// A file name is bytes. Only calls that list or describe want UTF-8.
+func TestNotUTF8(t *testing.T) {
+	eachTarget(t, func(t *testing.T, c *client.Client, dir string) {
+		path := dir + "/\xff\xfe"
+		if err := c.WriteFile(t.Context(), path, []byte("content")); err != nil {
+			t.Fatalf("WriteFile: %v", err)
+		}
+		if got, err := c.ReadFile(t.Context(), path); err != nil || string(got) != "content" {
+			t.Errorf("ReadFile = %q, %v", got, err)
+		}
+		if _, err := c.DownloadDir(t.Context(), dir, t.TempDir()); err == nil || !strings.Contains(err.Error(), "UTF-8") {
+			t.Errorf("DownloadDir = %v, want an error that speaks of UTF-8", err)
+		}
+	})
+}
+
+// The time of a file is the true one or none.
+func TestOpenModTime(t *testing.T) {
+	eachTarget(t, func(t *testing.T, c *client.Client, dir string) {
+		path := dir + "/file"
+		err := c.WriteFile(t.Context(), path, []byte("x"), client.WithGzip())
+		tells := err == nil // came with the same release
+		if err != nil {
+			if err := c.WriteFile(t.Context(), path, []byte("x")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := c.Command(t.Context(), "touch", "-d", "@1700000000", path).Run(); err != nil {
+			t.Skipf("touch: %v", err)
+		}
+		f, err := c.Open(t.Context(), path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		if got := f.ModTime(); tells && got.Unix() != 1700000000 || !tells && !got.IsZero() {
+			t.Errorf("ModTime = %v", got)
+		}
+	})
+}
+
+// Sizes and ranges need bytes as they are, which Go's own client does not ask
+// for.
+func TestIdentity(t *testing.T) {
+	var asked []string
+	c := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		asked = append(asked, r.Header.Get("Accept-Encoding"))
+		_, _ = io.WriteString(w, "x")
+	})
+	for _, opts := range [][]client.TransferOption{nil, {client.WithGzip()}} {
+		if _, err := c.ReadFile(t.Context(), "/f", opts...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if asked = slices.DeleteFunc(asked, func(s string) bool { return s == "" }); !slices.Equal(asked, []string{"identity", "identity", "gzip"}) {
+		t.Errorf("Accept-Encoding = %q", asked)
+	}
 }

@@ -52,8 +52,9 @@ func (c *Client) WriteFile(ctx context.Context, path string, data []byte, opts .
 // with Incomplete set. [WithAtomic] never leaves such a file. A full disk is
 // [ErrNoSpace], a directory at path matches syscall.EISDIR.
 //
-// When the context ends while r is being read, Upload returns; r should not be
-// used before that Read has come back.
+// When the context ends while a Read of r hangs, Upload gives it
+// [DefaultWaitDelay] and then returns; r must not be used before that Read has
+// come back.
 //
 // Options for Upload are WithAtomic, WithMetadata, WithSize, WithIdleTimeout,
 // WithGzip and WithProgress.
@@ -182,7 +183,7 @@ func (c *Client) UploadFiles(ctx context.Context, files []UploadFile, opts ...Tr
 		err = stored.check(op, first, len(files), o.metadata)
 	}
 	if err != nil {
-		at := unfinished(parts)
+		at := failedPart(parts, err)
 		return transferError(op, at.src.path, TransferError{Bytes: at.src.count.Load(), Total: at.src.size,
 			Incomplete: mayBeIncomplete(at.src, err), Err: err})
 	}
@@ -214,9 +215,18 @@ func (c *Client) newParts(ctx context.Context, op string, files []UploadFile, o 
 	return parts, nil
 }
 
-// unfinished returns the part at which reading stopped: the first that was not
-// read to its end, or else the last.
-func unfinished(parts []part) part {
+// failedPart returns the part that an error is about: the one that the server
+// names, or else the first that was not read to its end, or the last.
+func failedPart(parts []part, err error) part {
+	named := part{}
+	for _, p := range parts {
+		if len(p.filename) > len(named.filename) && strings.Contains(messageOf(err), p.filename) {
+			named = p
+		}
+	}
+	if named.src != nil {
+		return named
+	}
 	for _, p := range parts {
 		if !p.src.done.Load() {
 			return p

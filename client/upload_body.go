@@ -93,8 +93,8 @@ func sizeOf(r io.Reader) int64 {
 const peekSize = 64 << 10
 
 // peek reads ahead. The reader may block for ever, hence the goroutine.
-func (s *source) peek(ctx context.Context, idle time.Duration) error {
-	ctx, cancel := context.WithCancelCause(ctx)
+func (s *source) peek(parent context.Context, idle time.Duration) error {
+	ctx, cancel := context.WithCancelCause(parent)
 	defer cancel(nil)
 	guard := newStallGuard(idle, cancel)
 	guard.arm()
@@ -117,7 +117,7 @@ func (s *source) peek(ctx context.Context, idle time.Duration) error {
 		s.unread(got.head)
 		return nil
 	case <-ctx.Done():
-		return callError(context.WithoutCancel(ctx), "read", "the data to upload", context.Cause(ctx), context.Cause(ctx))
+		return callError(parent, "read", "what to upload", context.Cause(ctx), ctx.Err())
 	}
 }
 

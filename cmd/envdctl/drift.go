@@ -6,7 +6,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -19,8 +18,7 @@ import (
 )
 
 func (a *app) driftCommand() *cobra.Command {
-	var asJSON bool
-	cmd := &cobra.Command{
+	return &cobra.Command{
 		Use:   "drift",
 		Short: "Compare what a daemon speaks with the contract, and guess its version",
 		Long: `Drift calls what only reads, and a few harmless things in a directory of its
@@ -36,22 +34,12 @@ otherwise: an old daemon that lacks something is no surprise.`,
   envdctl drift --json`,
 		Args: wantArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := a.connect(cmd)
-			if err != nil {
-				return err
-			}
-			defer c.close()
-			return a.drift(cmd.Context(), c.Client, asJSON)
+			return a.withClient(cmd, a.drift)
 		},
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	return cmd
 }
 
-func (a *app) drift(ctx context.Context, c *client.Client, asJSON bool) error {
-	if ctx == nil {
-		ctx = context.Background()
-	}
+func (a *app) drift(ctx context.Context, c *client.Client) error {
 	caps, err := c.Probe(ctx)
 	if err != nil {
 		return err
@@ -61,7 +49,7 @@ func (a *app) drift(ctx context.Context, c *client.Client, asJSON bool) error {
 		return err
 	}
 	print := a.printDrift
-	if asJSON {
+	if a.json {
 		print = a.printDriftJSON
 	}
 	if err := print(caps, report); err != nil {
@@ -133,8 +121,6 @@ func (a *app) printDrift(caps *client.Capabilities, report *drift.Report) error 
 }
 
 func (a *app) printDriftJSON(caps *client.Capabilities, report *drift.Report) error {
-	enc := json.NewEncoder(a.out)
-	enc.SetIndent("", "  ")
 	type feature struct {
 		Name     string `json:"name"`
 		Since    string `json:"since"`
@@ -150,7 +136,7 @@ func (a *app) printDriftJSON(caps *client.Capabilities, report *drift.Report) er
 	if findings == nil {
 		findings = []drift.Finding{}
 	}
-	return enc.Encode(map[string]any{
+	return a.printJSON(map[string]any{
 		"since":       caps.Since,
 		"before":      caps.Before,
 		"contract":    envdversion.Latest.String(),

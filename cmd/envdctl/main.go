@@ -6,6 +6,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -35,7 +36,7 @@ func run(args []string, in io.Reader, out, errOut io.Writer, lookupEnv func(stri
 	root.SetIn(in)
 	root.SetOut(out)
 	root.SetErr(a.messages)
-	return a.report(root.Execute())
+	return a.report(root.ExecuteContext(context.Background()))
 }
 
 // Exit codes of envdctl's own, as docker, timeout(1) and shells have them.

@@ -4,13 +4,17 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"os"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/term"
 
 	"github.com/envd-go/envd/client"
 	"github.com/envd-go/envd/client/envdtest"
@@ -29,6 +33,8 @@ type app struct {
 	user    string
 	headers []string
 	verbose bool
+	json    bool
+	timeout duration
 }
 
 func (a *app) rootCommand() *cobra.Command {
@@ -67,8 +73,27 @@ that is refused. Other exit codes are those of the command that it runs.`,
 	flags.StringVarP(&a.user, "user", "u", "", "user of the sandbox to act as (environment: "+client.EnvUser+")")
 	flags.StringArrayVar(&a.headers, "header", nil, "header to send with each request, as `KEY=VALUE`; can be repeated")
 	flags.BoolVarP(&a.verbose, "verbose", "v", false, "log each request on standard error")
-	root.AddCommand(a.execCommand(), a.serveCommand(), a.driftCommand(), a.versionCommand())
+	flags.BoolVar(&a.json, "json", false, "print for programs: JSON")
+	flags.Var(&a.timeout, "timeout", "give up after this time, as 90, 1.5s or 2m; 0 is never")
+	root.AddGroup(&cobra.Group{ID: groupProcesses, Title: "Commands in the sandbox:"},
+		&cobra.Group{ID: groupDaemon, Title: "The daemon:"})
+	addGroup(root, groupProcesses, a.execCommand(), a.shellCommand(), a.psCommand(), a.attachCommand(), a.killCommand(), a.signalCommand())
+	addGroup(root, groupDaemon, a.healthCommand(), a.metricsCommand(), a.envCommand(), a.initCommand(), a.driftCommand(), a.serveCommand())
+	root.AddCommand(a.versionCommand())
 	return root
+}
+
+// The groups of commands in the help.
+const (
+	groupProcesses = "processes"
+	groupDaemon    = "daemon"
+)
+
+func addGroup(root *cobra.Command, id string, commands ...*cobra.Command) {
+	for _, cmd := range commands {
+		cmd.GroupID = id
+		root.AddCommand(cmd)
+	}
 }
 
 // runRoot is envdctl without a command that it knows.
@@ -149,6 +174,27 @@ func (a *app) connectEmbedded(opts []client.Option) (*connection, error) {
 	}
 	a.messages.printf("no --url or %s: using an embedded envd; commands run on this machine, with no isolation", client.EnvURL)
 	return &connection{Client: c, embedded: srv}, nil
+}
+
+// withClient connects and calls do, for --timeout at most.
+func (a *app) withClient(cmd *cobra.Command, do func(context.Context, *client.Client) error) error {
+	c, err := a.connect(cmd)
+	if err != nil {
+		return err
+	}
+	defer c.close()
+	ctx := cmd.Context()
+	if a.timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, time.Duration(a.timeout), fmt.Errorf("--timeout of %v: %w", &a.timeout, context.DeadlineExceeded))
+		defer cancel()
+	}
+	return do(ctx, c.Client)
+}
+
+func (a *app) outIsTerminal() bool {
+	file, ok := a.out.(*os.File)
+	return ok && term.IsTerminal(int(file.Fd()))
 }
 
 func (a *app) clientOptions(cmd *cobra.Command) ([]client.Option, error) {

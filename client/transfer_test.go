@@ -15,6 +15,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path"
 	"slices"
 	"strings"
@@ -25,6 +26,7 @@ import (
 	"time"
 
 	"github.com/envd-go/envd/client"
+	"github.com/envd-go/envd/client/envdtest"
 	filesystempb "github.com/envd-go/envd/gen/filesystem"
 )
 
@@ -194,7 +196,31 @@ func statRequest(path string) *filesystempb.StatRequest {
 func eachTarget(t *testing.T, test func(t *testing.T, c *client.Client, dir string)) {
 	t.Helper()
 	t.Parallel()
+	runOn(t, targets(t), test)
+}
+
+// eachLockedTarget is eachTarget for daemons that want an access token.
+func eachLockedTarget(t *testing.T, test func(t *testing.T, c *client.Client, dir string)) {
+	t.Helper()
+	t.Parallel()
+	var locked []target
 	for _, tg := range targets(t) {
+		if tg.url != "" && os.Getenv(client.EnvAccessToken) == "" {
+			t.Logf("%s wants no access token", tg.name)
+			continue
+		}
+		if tg.url == "" {
+			tg.server = append(slices.Clip(tg.server), envdtest.WithAccessToken("secret"))
+			tg.client = append(slices.Clip(tg.client), client.WithAccessToken("secret"))
+		}
+		locked = append(locked, tg)
+	}
+	runOn(t, locked, test)
+}
+
+func runOn(t *testing.T, list []target, test func(t *testing.T, c *client.Client, dir string)) {
+	t.Helper()
+	for _, tg := range list {
 		t.Run(tg.name, func(t *testing.T) {
 			t.Parallel()
 			var opts []client.Option

@@ -421,11 +421,14 @@ func hasText(err error, text string) bool {
 }
 
 func causeText(err error, code Code) string {
-	if he, ok := errors.AsType[*HTTPError](err); ok {
-		return he.Error()
-	}
 	if err == nil {
 		return string(code)
+	}
+	// Only where it is all there is: below other words it must not replace them.
+	if ce, ok := err.(*connect.Error); ok { //nolint:errorlint // see above
+		if he, ok := errors.AsType[*HTTPError](ce); ok {
+			return he.Error()
+		}
 	}
 	return err.Error()
 }

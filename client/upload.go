@@ -6,7 +6,6 @@ package client
 import (
 	"bytes"
 	"context"
-	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,9 +15,7 @@ import (
 	"net/url"
 	"strings"
 	"syscall"
-	"time"
 
-	filesystempb "github.com/envd-go/envd/gen/filesystem"
 	"github.com/envd-go/envd/internal/envdversion"
 )
 
@@ -149,92 +146,6 @@ func mayBeIncomplete(src *source, err error) bool {
 // made a directory at the same time for somebody else.
 func isParentRace(err error) bool { return hasText(err, textMkdirRace) }
 
-// UploadFile is one of several files to upload.
-type UploadFile struct {
-	// Path is where the file goes.
-	Path string
-	// Reader has its content.
-	Reader io.Reader
-}
-
-// UploadFiles writes several files with one request, in their order, which is
-// quicker than one upload for each where files are small. Metadata goes to all
-// of them. envd stops at the first file that it cannot write: those before it
-// are stored, those after it are not. Otherwise it is as [Client.Upload].
-//
-// Options for UploadFiles are WithMetadata, WithIdleTimeout, WithGzip and
-// WithProgress.
-func (c *Client) UploadFiles(ctx context.Context, files []UploadFile, opts ...TransferOption) error {
-	const op = "upload"
-	if len(files) == 0 {
-		return nil
-	}
-	first := files[0].Path
-	o, err := newTransferOptions(optsUploadFiles, opts)
-	if err != nil {
-		return &fs.PathError{Op: op, Path: first, Err: err}
-	}
-	parts, err := c.newParts(ctx, op, files, o)
-	if err != nil {
-		return err
-	}
-	stored, err := c.post(ctx, op, first, url.Values{}, parts, o)
-	if err == nil {
-		err = stored.check(op, first, len(files), o.metadata)
-	}
-	if err != nil {
-		at := failedPart(parts, err)
-		return transferError(op, at.src.path, TransferError{Bytes: at.src.count.Load(), Total: at.src.size,
-			Incomplete: mayBeIncomplete(at.src, err), Err: err})
-	}
-	for _, p := range parts {
-		n := p.src.count.Load()
-		o.report(Progress{Path: p.src.path, Bytes: n, Total: n, Done: true})
-	}
-	return nil
-}
-
-func (c *Client) newParts(ctx context.Context, op string, files []UploadFile, o *transferOptions) ([]part, error) {
-	parts := make([]part, 0, len(files))
-	seen := map[string]bool{}
-	for _, file := range files {
-		err := c.checkUpload(ctx, op, file.Path, o)
-		if err == nil && seen[file.Path] {
-			err = fmt.Errorf("path is there twice: %w", fs.ErrInvalid)
-		}
-		if err != nil {
-			return nil, transferError(op, file.Path, TransferError{Total: -1, Err: err})
-		}
-		seen[file.Path] = true
-		src, err := newSource(ctx, file.Path, file.Reader, o)
-		if err != nil {
-			return nil, transferError(op, file.Path, TransferError{Bytes: src.count.Load(), Total: src.size, Err: err})
-		}
-		parts = append(parts, part{filename: file.Path, src: src})
-	}
-	return parts, nil
-}
-
-// failedPart returns the part that an error is about: the one that the server
-// names, or else the first that was not read to its end, or the last.
-func failedPart(parts []part, err error) part {
-	named := part{}
-	for _, p := range parts {
-		if len(p.filename) > len(named.filename) && strings.Contains(messageOf(err), p.filename) {
-			named = p
-		}
-	}
-	if named.src != nil {
-		return named
-	}
-	for _, p := range parts {
-		if !p.src.done.Load() {
-			return p
-		}
-	}
-	return parts[len(parts)-1]
-}
-
 // post sends POST /files. It is the one place that does.
 func (c *Client) post(ctx context.Context, op, path string, query url.Values, parts []part, o *transferOptions) (storedFiles, error) {
 	tctx, cancel := context.WithCancelCause(ctx)
@@ -332,119 +243,6 @@ func (s storedFiles) check(op, path string, want int, metadata map[string]string
 		}
 	}
 	return nil
-}
-
-// storeAtomic uploads under another name, then renames. It never leaves the
-// file in between.
-func (c *Client) storeAtomic(ctx context.Context, op, path string, src *source, o *transferOptions) (bool, error) {
-	target, mode, err := c.replaced(ctx, op, path)
-	if err != nil {
-		return false, err
-	}
-	temporary := temporaryName(target)
-	_, err = c.store(ctx, op, temporary, src, o)
-	answered := err == nil || statusOf(err) != 0
-	if err == nil && mode.set && mode.perm != newFileMode {
-		err = c.chmod(ctx, mode.perm, temporary)
-	}
-	if err == nil {
-		err = c.move(ctx, op, temporary, target)
-	}
-	if err != nil {
-		c.discard(ctx, temporary, answered)
-	}
-	return false, err
-}
-
-// newFileMode is what envd gives new files.
-const newFileMode fs.FileMode = 0o644
-
-type keptMode struct {
-	perm fs.FileMode
-	set  bool
-}
-
-// temporaryName returns a name beside path. It is short, since path may have
-// the longest name there is.
-func temporaryName(path string) string {
-	dir := path[:strings.LastIndexByte(path, '/')+1]
-	return dir + ".envd-" + strings.ToLower(rand.Text()) + ".tmp"
-}
-
-// replaced looks at what an upload will replace: the path to rename onto, which
-// for a symlink is where it leads, and the mode to keep.
-func (c *Client) replaced(ctx context.Context, op, path string) (string, keptMode, error) {
-	entry, err := c.statEntry(ctx, op, path)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return path, keptMode{}, nil
-	case err != nil:
-		return "", keptMode{}, err
-	case entry.GetSymlinkTarget() != "" && entry.GetSymlinkTarget() != entry.GetPath():
-		path = entry.GetSymlinkTarget()
-	case entry.GetPath() != "":
-		path = entry.GetPath() // absolute, for chmod
-	}
-	switch {
-	case entry.GetType() == filesystempb.FileType_FILE_TYPE_DIRECTORY:
-		return "", keptMode{}, syscall.EISDIR
-	case entry.GetType() == filesystempb.FileType_FILE_TYPE_FILE && entry.GetPermissions() != "":
-		return path, keptMode{perm: fs.FileMode(entry.GetMode()) & fs.ModePerm, set: true}, nil
-	case entry.GetType() == filesystempb.FileType_FILE_TYPE_UNSPECIFIED && !strings.HasPrefix(entry.GetPermissions(), "L"):
-		return "", keptMode{}, fmt.Errorf("path is no regular file, which cannot be replaced: %w", fs.ErrInvalid)
-	}
-	return path, keptMode{}, nil // a broken link, or a daemon that says little
-}
-
-func (c *Client) statEntry(ctx context.Context, op, path string) (*filesystempb.EntryInfo, error) {
-	ctx, cancel := c.withRequestTimeout(ctx)
-	defer cancel()
-	resp, err := c.filesystems.Stat(ctx, &filesystempb.StatRequest{Path: path})
-	return resp.GetEntry(), toError(ctx, domainFile, op, path, err)
-}
-
-// chmod runs the command of that name: the protocol has no call for it.
-func (c *Client) chmod(ctx context.Context, perm fs.FileMode, path string) error {
-	out, err := c.Command(ctx, "chmod", fmt.Sprintf("%04o", perm), path).CombinedOutput()
-	if err != nil {
-		return fmt.Errorf("mode %04o could not be kept: %w %s", perm, err, cut(escapeControls(string(out))))
-	}
-	return nil
-}
-
-func (c *Client) move(ctx context.Context, op, from, to string) error {
-	rctx, cancel := c.withRequestTimeout(ctx)
-	defer cancel()
-	_, err := c.filesystems.Move(rctx, &filesystempb.MoveRequest{Source: from, Destination: to})
-	return toError(rctx, domainFile, op, to, err)
-}
-
-// lateMakings is when a daemon is looked after that may not have noticed yet
-// that its upload broke off, and may still make the file.
-var lateMakings = []time.Duration{50 * time.Millisecond, 200 * time.Millisecond, 500 * time.Millisecond}
-
-// discard removes a temporary file, also when the caller's context has ended.
-func (c *Client) discard(ctx context.Context, path string, answered bool) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
-	defer cancel()
-	err := c.removeFile(ctx, "remove", path)
-	for _, wait := range lateMakings {
-		if answered || err != nil || !sleep(ctx, wait) {
-			break
-		}
-		err = c.removeFile(ctx, "remove", path) // a missing file is no error
-	}
-	if err != nil {
-		c.config.logger.WarnContext(ctx, "temporary file was left behind", "path", path, "error", c.clean(err.Error()))
-	}
-}
-
-// removeFile removes a file, if it is there.
-func (c *Client) removeFile(ctx context.Context, op, path string) error {
-	rctx, cancel := c.withRequestTimeout(ctx)
-	defer cancel()
-	_, err := c.filesystems.Remove(rctx, &filesystempb.RemoveRequest{Path: path})
-	return toError(rctx, domainFile, op, path, err)
 }
 
 // sendsRaw reports whether the parts go as a bare body. Every daemon reads

@@ -36,6 +36,19 @@
 // until set. A connection whose other side went away is noticed all the same,
 // by envd's keepalive messages; see [WithKeepalive].
 //
+// # Files
+//
+// [Client.ReadFile] and [Client.WriteFile] are for what fits in memory.
+// [Client.Download] and [Client.Upload] move files of any size,
+// [Client.DownloadDir] and [Client.UploadDir] whole directories, and
+// [Client.Open] reads here and there in a file. A transfer has no time limit
+// but that of its context; it ends when no byte has moved for a minute (see
+// [WithIdleTimeout]). Its errors say how far it came, as [TransferError].
+//
+// An upload empties the file first, so one that breaks off leaves a part of it;
+// [WithAtomic] replaces the file when the new one is complete. A download that
+// breaks off is taken up again, if the file is the same still.
+//
 // # Numbers and names
 //
 // A pid is envd's own number of a command. It may look like one of the

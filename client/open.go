@@ -75,7 +75,7 @@ func (c *Client) open(ctx context.Context, op, path string, o *transferOptions) 
 	}
 	f := &File{client: c, op: op, path: path, opts: o, parent: ctx, size: -1}
 	f.ctx, f.cancel = context.WithCancelCause(ctx)
-	body, reply, err := f.get(f.ctx, 0, -1)
+	body, reply, err := f.getRetrying()
 	if err != nil {
 		f.cancel(nil)
 		return nil, err
@@ -91,6 +91,20 @@ func (c *Client) open(ctx context.Context, op, path string, o *transferOptions) 
 		}
 	}
 	return f, nil
+}
+
+// getRetrying sends the first request, again where nothing of the file came:
+// that is a call that only reads.
+func (f *File) getRetrying() (*fileBody, fileReply, error) {
+	for try := 1; ; try++ {
+		body, reply, err := f.get(f.ctx, 0, -1)
+		if err == nil || f.client.config.noRetries || try >= maxTries || try > f.opts.retries || !canRetry(err) {
+			return body, reply, err
+		}
+		if !sleep(f.ctx, backoff(try)) {
+			return nil, reply, callError(f.parent, f.op, f.path, context.Cause(f.ctx), err)
+		}
+	}
 }
 
 // Name returns the path that the file was opened with.

@@ -255,7 +255,9 @@ func WithReattach(n int) Option {
 // WithoutRetries sends every call once. Without it, calls that only read, and
 // Process.Resize, are sent up to three times when the connection fails or when
 // something in front of envd answers 429, 502 or 503, after a short wait or the
-// one that the answer asks for. Nothing else is ever sent twice.
+// one that the answer asks for. Downloads have [WithRetries] besides. Nothing
+// else is ever sent twice, but for an upload that a daemon before 0.5.8 refused
+// because it was making the same directory for somebody else.
 func WithoutRetries() Option {
 	return optionFunc(func(c *config) error {
 		c.noRetries = true

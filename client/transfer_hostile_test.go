@@ -137,6 +137,22 @@ func TestDownloadResume(t *testing.T) {
 			t.Errorf("Download = %v", err)
 		}
 	})
+	t.Run("proxy before it", func(t *testing.T) {
+		f := &fakeFile{data: data, modTime: longAgo}
+		f.before = func(n int, w http.ResponseWriter, r *http.Request) bool {
+			if n <= 2 {
+				http.Error(w, "bad gateway", http.StatusBadGateway)
+			}
+			return n <= 2
+		}
+		if got, err := serve(t, f.ServeHTTP).ReadFile(t.Context(), "/file"); err != nil || !bytes.Equal(got, data) {
+			t.Errorf("ReadFile = %v", err)
+		}
+		f.requests = nil
+		if _, err := serve(t, f.ServeHTTP, client.WithoutRetries()).ReadFile(t.Context(), "/file"); err == nil || len(f.requests) != 1 {
+			t.Errorf("ReadFile without retries = %v after %d requests", err, len(f.requests))
+		}
+	})
 	changes := []struct {
 		name   string
 		change func(*fakeFile)

@@ -373,10 +373,11 @@ func (d *downloader) finish(_ context.Context, items []treeItem) []error {
 	return errs
 }
 
-// listDir lists one level of a directory.
+// listDir lists one level of a directory. The slash makes envd 0.2.0 look
+// behind a symlink; without it a symlink to a directory seems empty there.
 func (c *Client) listDir(ctx context.Context, op, path string) ([]*filesystempb.EntryInfo, error) {
 	rctx, cancel := c.withRequestTimeout(ctx)
 	defer cancel()
-	resp, err := c.filesystems.ListDir(rctx, &filesystempb.ListDirRequest{Path: path, Depth: 1})
+	resp, err := c.filesystems.ListDir(rctx, &filesystempb.ListDirRequest{Path: strings.TrimSuffix(path, "/") + "/", Depth: 1})
 	return resp.GetEntries(), toError(rctx, domainFile, op, path, err)
 }

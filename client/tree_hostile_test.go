@@ -4,6 +4,7 @@
 package client_test
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -55,7 +56,7 @@ func serveTree(t *testing.T, list func(path string) []fakeEntry) *client.Client 
 		case "/filesystem.Filesystem/Stat":
 			reply = map[string]any{"entry": fakeEntry{"name": "r", "type": "FILE_TYPE_DIRECTORY", "path": req.Path}}
 		case "/filesystem.Filesystem/ListDir":
-			reply = map[string]any{"entries": list(req.Path)}
+			reply = map[string]any{"entries": list(cmp.Or(strings.TrimSuffix(req.Path, "/"), "/"))}
 		}
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).Encode(reply)

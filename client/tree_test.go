@@ -420,6 +420,31 @@ func pathErrors(err error) []*fs.PathError {
 	return nil
 }
 
+// The root of a tree may be a symlink.
+func TestTreeOfSymlink(t *testing.T) {
+	eachTarget(t, func(t *testing.T, c *client.Client, dir string) {
+		local := makeTree(t, map[string]string{"real/a/file": "x", "real/b": "-> a", "link": "-> real"})
+		if _, err := c.UploadDir(t.Context(), local, dir, client.WithSymlinks(client.SymlinkCopy)); err != nil {
+			t.Fatal(err)
+		}
+		back := t.TempDir()
+		if _, err := c.DownloadDir(t.Context(), dir+"/link", back, client.WithSymlinks(client.SymlinkCopy)); err != nil {
+			t.Fatal(err)
+		}
+		want := map[string]string{"a/file": "x"}
+		if tellsLinks(t, c, dir+"/link") {
+			want["b"] = "-> a"
+		}
+		checkTree(t, "downloaded", readTree(t, back), want)
+		if _, err := c.UploadDir(t.Context(), makeTree(t, map[string]string{"new": "y"}), dir+"/link"); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := c.ReadFile(t.Context(), dir+"/real/new"); err != nil || string(got) != "y" {
+			t.Errorf("ReadFile = %q, %v", got, err)
+		}
+	})
+}
+
 // Random trees go up and come back the same.
 func TestTreeRandom(t *testing.T) {
 	eachTarget(t, func(t *testing.T, c *client.Client, dir string) {

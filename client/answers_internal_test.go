@@ -191,6 +191,18 @@ func TestCut(t *testing.T) {
 	}
 }
 
+// A daemon takes a timeout of 0 for an error, yet runs the command unlimited.
+func TestEncodeTimeout(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		-time.Second: "", 0: "", 1: "1", time.Second: "1000", 1500 * time.Microsecond: "2",
+		9_999_999_999 * time.Millisecond: "9999999999", 10_000_000_000 * time.Millisecond: "",
+	} {
+		if got := encodeTimeout(d); got != want {
+			t.Errorf("encodeTimeout(%v) = %q, want %q", d, got, want)
+		}
+	}
+}
+
 func FuzzErrorBody(f *testing.F) {
 	f.Add(502, "application/json", []byte(`{"code":502,"message":"The sandbox was not found"}`))
 	f.Add(404, "text/plain", []byte("404 page not found"))

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -159,10 +158,13 @@ func TestReattachAfterRestart(t *testing.T) {
 				for _, srv := range []*envdtest.Server{before, after} {
 					srv.HandleCommand("slow", slowCommand(0))
 				}
-				var current atomic.Pointer[envdtest.Server]
-				current.Store(before)
+				// The daemon is another one from the start of the command on.
 				gateway := roundTripper(func(req *http.Request) (*http.Response, error) {
-					return current.Load().Client().Transport.RoundTrip(req)
+					srv := after
+					if req.URL.Path == startRPC {
+						srv = before
+					}
+					return srv.Client().Transport.RoundTrip(req)
 				})
 				c, err := client.New(before.URL, client.WithTransport(gateway), client.WithReattach(3), client.WithUser("user"))
 				if err != nil {
@@ -193,7 +195,6 @@ func TestReattachAfterRestart(t *testing.T) {
 				if err := cmd.Start(); err != nil {
 					t.Fatal(err)
 				}
-				current.Store(after)
 				err = cmd.Wait()
 				var lost *client.StreamLostError
 				if !errors.As(err, &lost) || lost.Fate == client.FateKilled {

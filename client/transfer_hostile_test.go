@@ -11,6 +11,8 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"mime"
+	"mime/multipart"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -611,6 +613,56 @@ func TestUploadParentRace(t *testing.T) {
 			err := c.Upload(t.Context(), "/a/file", tt.reader)
 			if tt.ok && (err != nil || requests != 3) || !tt.ok && (!errors.Is(err, fs.ErrExist) || requests != 1) {
 				t.Errorf("Upload = %v after %d requests", err, requests)
+			}
+		})
+	}
+}
+
+// A connection that was closed meanwhile costs nothing, where the data can be
+// read again.
+func TestUploadAgain(t *testing.T) {
+	data := randomBytes(100_000)
+	tests := []struct {
+		name   string
+		reader io.Reader
+		opts   []client.TransferOption
+		ok     bool
+	}{
+		{"seekable", bytes.NewReader(data), nil, true},
+		{"compressed", bytes.NewReader(data), []client.TransferOption{client.WithGzip()}, true},
+		{"not seekable", io.MultiReader(bytes.NewReader(data)), nil, false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			rt := roundTripper(func(r *http.Request) (*http.Response, error) {
+				if _, err := io.CopyN(io.Discard, r.Body, 10_000); err != nil {
+					t.Error(err)
+				}
+				r.Body.Close()
+				again, err := r.GetBody()
+				if err != nil {
+					return nil, err
+				}
+				defer again.Close()
+				if r.Header.Get("Content-Encoding") == "gzip" {
+					if again, err = gzip.NewReader(again); err != nil {
+						return nil, err
+					}
+				}
+				_, params, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
+				part, err := multipart.NewReader(again, params["boundary"]).NextPart()
+				if err != nil {
+					return nil, err
+				}
+				got, err := io.ReadAll(part)
+				if err != nil || !bytes.Equal(got, data) {
+					t.Errorf("%d bytes came: %v", len(got), err)
+				}
+				return respond(r, 200, strings.NewReader(`[{"name":"f","path":"/f","type":"file"}]`), -1), nil
+			})
+			err := syncClient(t, rt).Upload(t.Context(), "/f", tt.reader, tt.opts...)
+			if (err == nil) != tt.ok {
+				t.Errorf("Upload = %v", err)
 			}
 		})
 	}

@@ -154,12 +154,19 @@ func (c *Client) post(ctx context.Context, op, path string, query url.Values, pa
 	defer guard.disarm()
 
 	body := newUploadBody(c.sendsRaw(ctx, parts), parts, o, guard)
-	defer body.detach()
+	defer func() { body.detach() }()
 	req, err := http.NewRequestWithContext(tctx, http.MethodPost, c.filesURL(query), body)
 	if err != nil {
 		return nil, err
 	}
 	body.describe(req)
+	req.GetBody = func() (io.ReadCloser, error) {
+		next, err := body.again()
+		if err == nil {
+			body = next
+		}
+		return next, err
+	}
 	for key, value := range o.metadata {
 		req.Header.Set("X-Metadata-"+key, value)
 	}

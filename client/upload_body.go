@@ -204,6 +204,8 @@ type part struct {
 // uploadBody is the body of POST /files.
 type uploadBody struct {
 	r           io.Reader
+	raw         bool
+	boundary    string
 	contentType string
 	length      int64 // -1 if not known
 	gzip        bool
@@ -218,24 +220,43 @@ type uploadBody struct {
 }
 
 func newUploadBody(raw bool, parts []part, o *transferOptions, guard *stallGuard) *uploadBody {
-	b := &uploadBody{parts: parts, opts: o, gzip: o.gzip, guard: guard, began: time.Now(), turn: make(chan struct{}, 1)}
-	if raw {
+	b := &uploadBody{raw: raw, boundary: "envd-" + rand.Text() + rand.Text(), parts: parts, opts: o, gzip: o.gzip, guard: guard}
+	b.layOut()
+	return b
+}
+
+func (b *uploadBody) layOut() {
+	b.began, b.turn = time.Now(), make(chan struct{}, 1)
+	if b.raw {
 		b.contentType = "application/octet-stream"
-		b.r, b.length = parts[0].src, parts[0].src.size
+		b.r, b.length = b.parts[0].src, b.parts[0].src.size
 	} else {
 		b.multipart()
 	}
 	if b.gzip {
 		b.r, b.length = newGzipReader(b.r), -1
 	}
-	return b
+}
+
+// again returns the same body from its first byte, where the readers can go
+// back. net/http wants it when a connection turns out to be closed already.
+func (b *uploadBody) again() (*uploadBody, error) {
+	b.detach()
+	for _, p := range b.parts {
+		if p.src.count.Load() > 0 && !p.src.rewind() {
+			return nil, errors.New("connection was lost, and what was read of the data cannot be read again")
+		}
+	}
+	next := &uploadBody{raw: b.raw, boundary: b.boundary, parts: b.parts, opts: b.opts, gzip: b.gzip, guard: b.guard}
+	next.layOut()
+	return next, nil
 }
 
 // multipart lays the parts out. It is done by hand so that the length is known
 // without the content being read.
 func (b *uploadBody) multipart() {
-	boundary := "envd-" + rand.Text() + rand.Text()
-	b.contentType = "multipart/form-data; boundary=" + boundary
+	b.contentType = "multipart/form-data; boundary=" + b.boundary
+	b.length = 0
 	var readers []io.Reader
 	frame := func(text string) {
 		readers = append(readers, strings.NewReader(text))
@@ -247,13 +268,13 @@ func (b *uploadBody) multipart() {
 		if i == 0 {
 			lead = ""
 		}
-		frame(lead + "--" + boundary + "\r\nContent-Disposition: " + disposition(p.filename) +
+		frame(lead + "--" + b.boundary + "\r\nContent-Disposition: " + disposition(p.filename) +
 			"\r\nContent-Type: application/octet-stream\r\n\r\n")
 		readers = append(readers, p.src)
 		b.length += p.src.size
 		known = known && p.src.size >= 0
 	}
-	frame("\r\n--" + boundary + "--\r\n")
+	frame("\r\n--" + b.boundary + "--\r\n")
 	b.r = io.MultiReader(readers...)
 	if !known {
 		b.length = -1
@@ -352,6 +373,7 @@ func (b *uploadBody) detach() {
 	defer timer.Stop()
 	select {
 	case b.turn <- struct{}{}:
+		<-b.turn
 	case <-timer.C:
 	}
 }

@@ -529,3 +529,20 @@ func TestIdentity(t *testing.T) {
 		t.Errorf("Accept-Encoding = %q", asked)
 	}
 }
+
+// A refusal arrives although the bytes were not wanted.
+func TestUploadUnauthenticated(t *testing.T) {
+	eachLockedTarget(t, func(t *testing.T, c *client.Client, dir string) {
+		stranger := dial(t, c.URL(), client.WithUser(c.User()), client.WithAccessToken("wrong"))
+		for _, size := range []int{1, 300_000, 8 << 20} {
+			err := stranger.Upload(t.Context(), dir+"/file", bytes.NewReader(make([]byte, size)))
+			checkPathError(t, "Upload", err, dir+"/file", client.ErrUnauthenticated)
+			if te, ok := errors.AsType[*client.TransferError](err); !ok || te.Incomplete {
+				t.Errorf("Upload of %d bytes = %v, which should not be Incomplete", size, err)
+			}
+		}
+		if _, err := stranger.ReadFile(t.Context(), dir+"/file"); !errors.Is(err, client.ErrUnauthenticated) {
+			t.Errorf("ReadFile = %v, want ErrUnauthenticated", err)
+		}
+	})
+}

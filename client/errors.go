@@ -65,6 +65,9 @@ var (
 	// [WithReattach], so that output may be missing. Cmd.ProcessState and, for a
 	// command that failed, an [ExitError] tell how it ended.
 	ErrOutputGap = errors.New("output may be missing: the stream was lost and joined again")
+	// ErrWatchOverflow: a watch ended because events came faster than they were
+	// taken, so that some are lost. It comes with ErrStreamLost.
+	ErrWatchOverflow = errors.New("events were lost: they came faster than they were taken")
 	// ErrDetach is for [Cmd.Cancel] to return: let go of the command, which
 	// runs on.
 	ErrDetach = errors.New("detached; the command runs on")
@@ -110,10 +113,16 @@ type Error struct {
 
 	// is holds the sentinels that the classification found.
 	is []error
+	// bare leaves Op and Target out of the text: an error around it has them.
+	bare bool
 }
 
 // Error returns the operation, its target and the cause, at most 4 KiB of it.
+// Below an [fs.PathError], which has the other two, it is the cause alone.
 func (e *Error) Error() string {
+	if e.bare {
+		return cut(causeText(e.Err, e.Code))
+	}
 	var b strings.Builder
 	b.WriteString("envd: ")
 	b.WriteString(e.Op)
@@ -320,6 +329,11 @@ var textRules = []textRule{
 	{domainFile, "path is a file", []error{syscall.ENOTDIR}}, // of a parent, in an upload
 	{domainFile, "directory not empty", []error{syscall.ENOTEMPTY}},
 	{domainFile, "file exists", []error{fs.ErrExist}},
+	{domainFile, "path already exists", []error{fs.ErrExist}},
+	{domainFile, "resource busy", []error{syscall.EBUSY}},
+	{domainFile, "cyclic symlink", []error{syscall.ELOOP}},
+	{domainFile, "on network filesystem", []error{errors.ErrUnsupported}},
+	{domainFile, "queue or buffer overflow", []error{ErrWatchOverflow}},
 	{domainFile, "file name too long", []error{syscall.ENAMETOOLONG}},
 	{domainFile, "read-only file system", []error{syscall.EROFS}},
 	{domainFile, "too many levels of symbolic links", []error{syscall.ELOOP}},
@@ -348,6 +362,8 @@ const (
 	textReadingFile   = "error reading file"      // the same, up to envd 0.3.7
 	textNoSpaceBefore = "bytes required"          // refused before it wrote
 	textNoSource      = "source file not found: " // compose
+
+	textReadingDir = "error reading directory" // something vanished in a listing
 )
 
 // classify is the one function that says which sentinels an error matches.

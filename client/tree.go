@@ -403,7 +403,7 @@ func oneAtATime(fn func(Progress)) func(Progress) {
 // treeError names a path of a tree. Such a path may come from the sandbox, so
 // it is made fit for terminals.
 func treeError(op, path string, err error) error {
-	return &fs.PathError{Op: op, Path: escapeControls(path), Err: err}
+	return &fs.PathError{Op: op, Path: escapeControls(path), Err: bare(err)}
 }
 
 // joinPath puts a relative path below a directory of the sandbox.

@@ -17,7 +17,6 @@ import (
 	"slices"
 	"strings"
 	"syscall"
-	"time"
 
 	filesystempb "github.com/envd-go/envd/gen/filesystem"
 )
@@ -113,7 +112,7 @@ func (w *remoteWalk) dir(rel string, stack []string) error {
 	if len(dir) > maxPath {
 		return w.plan.fail(treeError(opDownloadDir, dir, syscall.ENAMETOOLONG))
 	}
-	entries, err := w.client.listDir(w.ctx, opDownloadDir, dir)
+	entries, err := w.list(dir)
 	if err != nil {
 		if w.ctx.Err() != nil {
 			return errStopWalk
@@ -131,35 +130,26 @@ func (w *remoteWalk) dir(rel string, stack []string) error {
 	return nil
 }
 
-func (w *remoteWalk) entry(dir string, entry *filesystempb.EntryInfo, stack []string) error {
-	name := entry.GetName()
+func (w *remoteWalk) entry(dir string, info *filesystempb.EntryInfo, stack []string) error {
+	name := info.GetName()
 	if err := checkEntryName(name); err != nil {
-		return w.plan.fail(treeError(opDownloadDir, joinPath(w.remote, dir)+"/"+name, err))
+		return w.plan.fail(treeError(opDownloadDir, joinPath(w.remote, dir), err))
 	}
-	rel := joinRel(dir, name)
-	isLink := entry.GetSymlinkTarget() != "" || strings.HasPrefix(entry.GetPermissions(), "L")
-	isDir := entry.GetType() == filesystempb.FileType_FILE_TYPE_DIRECTORY
+	entry := newEntry(name, name, info)
+	rel, mode := joinRel(dir, name), entry.Mode()
 	filter := w.plan.opts.filter
-	if filter.excludes(rel, isDir && !isLink) {
+	if filter.excludes(rel, mode.IsDir()) {
 		return nil
 	}
-	item := treeItem{
-		rel:     rel,
-		mode:    fs.FileMode(entry.GetMode()) & fs.ModePerm,
-		hasPerm: entry.GetPermissions() != "",
-		size:    entry.GetSize(),
-	}
-	if at := entry.GetModifiedTime(); at != nil {
-		item.modTime = at.AsTime()
-	}
+	item := treeItem{rel: rel, mode: mode.Type() | mode.Perm(), hasPerm: entry.HasDetails(), size: entry.Size(), modTime: entry.ModTime()}
 	switch {
-	case isLink:
-		return w.link(item, entry, isDir, stack)
-	case isDir:
+	case mode&fs.ModeSymlink != 0:
+		return w.link(item, entry, stack)
+	case mode.IsDir():
 		return w.directory(item, append(slices.Clip(stack), joinPath(stack[len(stack)-1], name)))
 	case !filter.includes(rel, false):
 		return nil
-	case entry.GetType() == filesystempb.FileType_FILE_TYPE_FILE:
+	case mode.IsRegular():
 		return w.take(item)
 	}
 	w.plan.skip(rel, "neither file, directory nor symlink")
@@ -189,43 +179,41 @@ func (w *remoteWalk) take(item treeItem) error {
 var errTaken = errors.New("name is taken")
 
 func (w *remoteWalk) directory(item treeItem, stack []string) error {
-	item.mode |= fs.ModeDir
+	item.mode = fs.ModeDir | item.mode.Perm()
 	if err := w.take(item); err != nil {
 		return err
 	}
 	return w.dir(item.rel, stack)
 }
 
-func (w *remoteWalk) link(item treeItem, entry *filesystempb.EntryInfo, isDir bool, stack []string) error {
-	filter := w.plan.opts.filter
-	mode := w.plan.opts.symlinks
-	if !filter.includes(item.rel, false) && !(isDir && mode == SymlinkFollow) {
+func (w *remoteWalk) link(item treeItem, entry *Entry, stack []string) error {
+	filter, mode := w.plan.opts.filter, w.plan.opts.symlinks
+	toDir := entry.leadsToDir()
+	if !filter.includes(item.rel, false) && !(toDir && mode == SymlinkFollow) {
 		return nil
 	}
-	target := entry.GetSymlinkTarget()
+	target := entry.SymlinkTarget()
 	inside := target == w.resolved || strings.HasPrefix(target, strings.TrimSuffix(w.resolved, "/")+"/")
-	known := isDir || entry.GetType() == filesystempb.FileType_FILE_TYPE_FILE
 	switch {
 	case mode == SymlinkSkip:
 		w.plan.skip(item.rel, "symlink")
-	case target == "" || !known:
+	case target == "" || !toDir && entry.info.GetType() != filesystempb.FileType_FILE_TYPE_FILE:
 		w.plan.skip(item.rel, "symlink that leads nowhere, or to neither file nor directory")
 	case !inside || path.Clean(target) != target:
 		w.plan.skip(item.rel, "symlink that leads out of the tree")
 	case mode == SymlinkCopy:
-		item.mode |= fs.ModeSymlink
 		item.link = relativeLink(item.rel, strings.TrimPrefix(strings.TrimPrefix(target, w.resolved), "/"))
 		return w.take(item)
-	case isDir && slices.Contains(stack, target):
+	case toDir && slices.Contains(stack, target):
 		w.plan.skip(item.rel, "symlink to a directory above it")
-	case isDir:
+	case toDir:
 		if filter.excludes(item.rel, true) {
 			return nil
 		}
 		return w.directory(item, append(slices.Clip(stack), target))
 	default:
-		item.modTime, item.size = time.Time{}, 0 // they are the link's own
-		return w.take(item)
+		// Size, time and permissions text are the link's own, the number is not.
+		return w.take(treeItem{rel: item.rel, mode: fs.FileMode(entry.info.GetMode()).Perm(), hasPerm: item.hasPerm})
 	}
 	return nil
 }
@@ -239,11 +227,11 @@ func relativeLink(rel, target string) string {
 
 // checkEntryName refuses names that are none, or none here.
 func checkEntryName(name string) error {
-	switch {
-	case name == "" || name == "." || name == ".." || strings.ContainsAny(name, "/\x00"):
-		return fmt.Errorf("server sent a name that no file can have: %w", fs.ErrInvalid)
-	case runtime.GOOS == "windows" && strings.ContainsAny(name, `\:*?"<>|`), !filepath.IsLocal(name):
-		return fmt.Errorf("this system has no such names: %w", fs.ErrInvalid)
+	if err := checkName(name); err != nil {
+		return err
+	}
+	if runtime.GOOS == "windows" && strings.ContainsAny(name, `\:*?"<>|`) || !filepath.IsLocal(name) {
+		return fmt.Errorf("this system has no such name as %q: %w", escapeControls(cut(name)), fs.ErrInvalid)
 	}
 	return nil
 }
@@ -373,11 +361,19 @@ func (d *downloader) finish(_ context.Context, items []treeItem) []error {
 	return errs
 }
 
-// listDir lists one level of a directory. The slash makes envd 0.2.0 look
-// behind a symlink; without it a symlink to a directory seems empty there.
-func (c *Client) listDir(ctx context.Context, op, path string) ([]*filesystempb.EntryInfo, error) {
-	rctx, cancel := c.withRequestTimeout(ctx)
-	defer cancel()
-	resp, err := c.filesystems.ListDir(rctx, &filesystempb.ListDirRequest{Path: strings.TrimSuffix(path, "/") + "/", Depth: 1})
-	return resp.GetEntries(), toError(rctx, domainFile, op, path, err)
+// list lists one level, as [Client.ReadDir] does, but leaves it to the caller to
+// judge each name. The slash makes envd 0.2.0 look behind a symlink; without it
+// one to a directory seems empty there.
+func (w *remoteWalk) list(dir string) ([]*filesystempb.EntryInfo, error) {
+	c := w.client
+	dir = strings.TrimSuffix(dir, "/") + "/"
+	for try := 1; ; try++ {
+		infos, err := c.listInfos(w.ctx, dir, 1)
+		if err == nil && len(infos) == 0 {
+			_, err = c.listEmpty(w.ctx, dir, 1)
+		}
+		if !vanished(err) || try == listTries || c.config.noRetries || !sleep(w.ctx, backoff(try)) {
+			return infos, err
+		}
+	}
 }

@@ -102,7 +102,7 @@ func (f *File) getRetrying() (*fileBody, fileReply, error) {
 			return body, reply, err
 		}
 		if !sleep(f.ctx, backoff(try)) {
-			return nil, reply, callError(f.parent, f.op, f.path, context.Cause(f.ctx), err)
+			return nil, reply, f.failed(f.ctx, err)
 		}
 	}
 }
@@ -138,7 +138,7 @@ func (f *File) read(p []byte) (int, error) {
 		return 0, fs.ErrClosed
 	}
 	if err := f.ctx.Err(); err != nil {
-		return 0, callError(f.parent, f.op, f.path, context.Cause(f.ctx), err)
+		return 0, f.failed(f.ctx, err)
 	}
 	if len(p) == 0 {
 		return 0, nil
@@ -185,7 +185,7 @@ func (f *File) readBody(p []byte) (int, error) {
 	if err == io.EOF {
 		return 0, err
 	}
-	return 0, callError(f.parent, f.op, f.path, context.Cause(f.ctx), err)
+	return 0, f.failed(f.ctx, err)
 }
 
 // enoughProgress is how much must have moved for earlier failures to be
@@ -212,7 +212,7 @@ func (f *File) afterFailure(err error) error {
 	case <-timer.C:
 		return nil
 	case <-f.ctx.Done():
-		return callError(f.parent, f.op, f.path, context.Cause(f.ctx), err)
+		return f.failed(f.ctx, err)
 	}
 }
 
@@ -271,7 +271,7 @@ func (f *File) readAt(p []byte, off int64) (int, error) {
 	n, err := io.ReadFull(body, want)
 	switch {
 	case err != nil:
-		return n, callError(f.parent, f.op, f.path, context.Cause(ctx), cmp.Or(eofIsUnexpected(err), err))
+		return n, f.failed(ctx, cmp.Or(eofIsUnexpected(err), err))
 	case len(want) < len(p):
 		return n, io.EOF
 	}
@@ -327,6 +327,14 @@ func (f *File) Close() error {
 	f.closed = true
 	f.dropBody()
 	return nil
+}
+
+// failed makes the error of a request, whose context is ctx.
+func (f *File) failed(ctx context.Context, err error) error {
+	if f.parent.Err() == nil && errors.Is(context.Cause(f.ctx), context.Canceled) {
+		return fs.ErrClosed // nothing but Close ends the file's context so
+	}
+	return callError(f.parent, f.op, f.path, context.Cause(ctx), err)
 }
 
 func (f *File) dropBody() {

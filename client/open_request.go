@@ -65,7 +65,7 @@ func (f *File) getWith(ctx context.Context, cancel context.CancelCauseFunc, off,
 		if ranged && f.version.size >= 0 && statusOf(err) == http.StatusRequestedRangeNotSatisfiable {
 			return nil, fileReply{}, ErrFileChanged
 		}
-		return nil, fileReply{}, callError(f.parent, f.op, f.path, context.Cause(ctx), err)
+		return nil, fileReply{}, f.failed(ctx, err)
 	}
 	body := &fileBody{r: resp.Body, body: resp.Body, guard: guard, off: off}
 	reply := fileReply{header: resp.Header}
@@ -135,7 +135,7 @@ func (f *File) checkWhole(req *http.Request, resp *http.Response, body *fileBody
 	zr, err := gzip.NewReader(resp.Body)
 	body.guard.disarm()
 	if err != nil {
-		return -1, callError(f.parent, f.op, f.path, context.Cause(f.ctx), err)
+		return -1, f.failed(f.ctx, err)
 	}
 	body.r = zr
 	return -1, nil

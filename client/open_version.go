@@ -41,7 +41,7 @@ func (f *File) remember(small int64) error {
 	at, err := f.client.fileStat(f.ctx, f.path)
 	if err != nil {
 		// Without it the file can be read all the same, once.
-		return callError(f.parent, f.op, f.path, nil, f.ctx.Err())
+		return f.failed(f.ctx, f.ctx.Err())
 	}
 	if at.size == f.size {
 		f.version.mtime = at.modTime

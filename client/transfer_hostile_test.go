@@ -859,6 +859,40 @@ func TestIdleTimeout(t *testing.T) {
 				t.Error(err)
 			}
 		},
+		"http.Client with a timeout": func(t *testing.T, ctx context.Context) {
+			rt := roundTripper(func(r *http.Request) (*http.Response, error) {
+				if r.Method == http.MethodPost {
+					return takeAll(r)
+				}
+				body := &slowReader{ctx: r.Context(), interval: 100 * time.Millisecond, chunk: 2000, total: total}
+				return respond(r, 200, body, total), nil
+			})
+			c, err := client.New("http://envd.invalid", client.WithHTTPClient(&http.Client{Transport: rt, Timeout: time.Second}))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := c.Download(ctx, "/f", io.Discard); err != nil {
+				t.Error(err)
+			}
+			src := &slowReader{ctx: ctx, interval: 100 * time.Millisecond, chunk: 2000, total: total}
+			if err := c.Upload(ctx, "/f", src); err != nil {
+				t.Error(err)
+			}
+		},
+		"closed while it is read": func(t *testing.T, ctx context.Context) {
+			c := syncClient(t, func(r *http.Request) (*http.Response, error) {
+				body := &slowReader{ctx: r.Context(), interval: time.Hour, chunk: 1, total: total}
+				return respond(r, 200, body, total), nil
+			})
+			f, err := c.Open(ctx, "/f", client.WithIdleTimeout(0))
+			if err != nil {
+				t.Fatal(err)
+			}
+			time.AfterFunc(time.Minute, func() { f.Close() })
+			if _, err := f.Read(make([]byte, 1)); !errors.Is(err, fs.ErrClosed) {
+				t.Errorf("Read = %v, want fs.ErrClosed", err)
+			}
+		},
 		"download that stops": func(t *testing.T, ctx context.Context) {
 			c := syncClient(t, func(r *http.Request) (*http.Response, error) {
 				body := &slowReader{ctx: r.Context(), interval: 100 * time.Millisecond, chunk: 2000, total: total, stop: 200_000}

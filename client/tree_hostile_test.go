@@ -5,6 +5,7 @@ package client_test
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -246,4 +247,51 @@ func TestDownloadDirStops(t *testing.T) {
 	if s.Files != 10 || len(pathErrors(err)) != 90 {
 		t.Errorf("DownloadDir copied %d and failed for %d", s.Files, len(pathErrors(err)))
 	}
+}
+
+// The end of the context ends everything, and leaves nothing half done.
+func TestTreeCancel(t *testing.T) {
+	started := make(chan struct{}, 100)
+	c := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		switch {
+		case r.URL.Path == "/files" && r.Method == http.MethodGet:
+			w.Header().Set("Accept-Ranges", "bytes")
+			w.Header().Set("Content-Length", "1000000")
+			_, _ = w.Write(make([]byte, 100_000))
+			w.(http.Flusher).Flush()
+			started <- struct{}{}
+			<-r.Context().Done()
+		case r.URL.Path == "/files":
+			started <- struct{}{}
+			_, _ = io.Copy(io.Discard, r.Body)
+			<-r.Context().Done()
+		case r.URL.Path == "/filesystem.Filesystem/ListDir":
+			_ = json.NewEncoder(w).Encode(map[string]any{"entries": []fakeEntry{fakeFileEntry("a"), fakeFileEntry("b"), fakeFileEntry("c")}})
+		default:
+			_, _ = io.WriteString(w, `{"entry":{"name":"r","type":"FILE_TYPE_DIRECTORY","path":"/r"}}`)
+		}
+	}, client.WithJSON())
+	src := makeTree(t, map[string]string{"a": "1", "b": "2", "c": "3"})
+	dst := t.TempDir()
+	for name, run := range map[string]func(context.Context) (*client.Summary, error){
+		"UploadDir":   func(ctx context.Context) (*client.Summary, error) { return c.UploadDir(ctx, src, "/r") },
+		"DownloadDir": func(ctx context.Context) (*client.Summary, error) { return c.DownloadDir(ctx, "/r", dst) },
+	} {
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() {
+			<-started
+			<-started
+			cancel()
+		}()
+		s, err := run(ctx)
+		if !errors.Is(err, context.Canceled) || s == nil || s.Files != 0 {
+			t.Errorf("%s = %+v, %v, want context.Canceled", name, s, err)
+		}
+		cancel()
+		for len(started) > 0 {
+			<-started
+		}
+	}
+	checkTree(t, "what is left", readTree(t, dst), map[string]string{})
 }

@@ -29,6 +29,7 @@ type Entry struct {
 	name string
 	path string
 	mode fs.FileMode
+	size int64
 }
 
 var (
@@ -37,7 +38,7 @@ var (
 )
 
 func newEntry(name, path string, info *filesystempb.EntryInfo) *Entry {
-	return &Entry{info: info, name: name, path: path, mode: modeOf(info)}
+	return &Entry{info: info, name: name, path: path, mode: modeOf(info), size: info.GetSize()}
 }
 
 // Name returns the last element of the path.
@@ -49,7 +50,7 @@ func (e *Entry) Path() string { return e.path }
 
 // Size returns the number of bytes: for a symlink those of its text, and 0
 // where HasDetails is false.
-func (e *Entry) Size() int64 { return e.info.GetSize() }
+func (e *Entry) Size() int64 { return e.size }
 
 // Mode returns the type bits, and the permissions with setuid, setgid and the
 // sticky bit. The permissions are 0 where HasDetails is false. A type that the
@@ -121,6 +122,13 @@ func (e *Entry) String() string { return fs.FormatFileInfo(e) }
 // leadsToDir reports whether the path is a directory once links are followed.
 func (e *Entry) leadsToDir() bool {
 	return e.IsDir() || e.info.GetType() == filesystempb.FileType_FILE_TYPE_DIRECTORY
+}
+
+// sized returns the entry with another size.
+func (e *Entry) sized(size int64) *Entry {
+	other := *e
+	other.size = max(size, 0)
+	return &other
 }
 
 // renamed returns the entry under another name.

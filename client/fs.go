@@ -31,7 +31,7 @@ const maxLinks = 8
 // nowhere have no readable text, which is [errors.ErrUnsupported].
 //
 // What is neither file nor directory can be described but not opened. Before
-// envd 0.2.5 sizes, permissions and times are zero; before 0.2.6 links look
+// envd 0.2.5 permissions and times are zero, and sizes cost a request; before 0.2.6 links look
 // like what they lead to, or like plain files.
 func (c *Client) FS(ctx context.Context, root string) fs.FS {
 	return &remoteFS{client: c, ctx: ctx, root: root}
@@ -85,6 +85,9 @@ func (f *remoteFS) Open(name string) (fs.File, error) {
 	if err != nil {
 		return nil, fsError("open", name, err)
 	}
+	if !entry.HasDetails() {
+		entry = entry.sized(file.Size())
+	}
 	return &remoteFile{File: file, name: name, entry: entry}, nil
 }
 
@@ -107,7 +110,7 @@ func (f *remoteFS) Stat(name string) (fs.FileInfo, error) {
 	if err != nil {
 		return nil, fsError("stat", name, err)
 	}
-	return entry, nil
+	return f.measured(entry, name), nil
 }
 
 // Lstat describes a name itself.
@@ -116,7 +119,26 @@ func (f *remoteFS) Lstat(name string) (fs.FileInfo, error) {
 	if err != nil {
 		return nil, fsError("lstat", name, err)
 	}
-	return entry, nil
+	return f.measured(entry, name), nil
+}
+
+// measured adds the size of a file where the daemon does not tell it, which a
+// download does. What looks like a file may be a FIFO there, so that takes only
+// so long.
+func (f *remoteFS) measured(entry *Entry, name string) *Entry {
+	if entry.HasDetails() || !entry.Mode().IsRegular() {
+		return entry
+	}
+	at, err := f.path(name)
+	if err != nil {
+		return entry
+	}
+	file, err := f.client.Open(f.ctx, at, WithIdleTimeout(cleanupTimeout))
+	if err != nil {
+		return entry
+	}
+	defer file.Close()
+	return entry.sized(file.Size())
 }
 
 // look describes a name itself.
@@ -215,9 +237,21 @@ func (f *remoteFS) ReadDir(name string) ([]fs.DirEntry, error) {
 	list := make([]fs.DirEntry, len(entries))
 	for i, e := range entries {
 		list[i] = e
+		if !e.HasDetails() {
+			list[i] = &unmeasured{Entry: e, fsys: f, name: path.Join(name, e.name)}
+		}
 	}
 	return list, nil
 }
+
+// unmeasured is an entry whose size is looked for when it is asked for.
+type unmeasured struct {
+	*Entry
+	fsys *remoteFS
+	name string
+}
+
+func (e *unmeasured) Info() (fs.FileInfo, error) { return e.fsys.Lstat(e.name) }
 
 // Sub returns the file system below a directory.
 func (f *remoteFS) Sub(dir string) (fs.FS, error) {

@@ -180,7 +180,6 @@ func (c *Client) startWatch(ctx context.Context, path string, opts []WatchOption
 		return nil, err
 	}
 	w := &Watcher{client: c, path: path, opts: o, parent: ctx}
-	w.ctx, w.cancel = context.WithCancelCause(ctx)
 	source, err := w.open()
 	if err != nil {
 		w.cancel(nil)
@@ -237,7 +236,10 @@ type eventSource interface {
 	close() error
 }
 
-var errWatcherClosed = errors.New("watcher was closed")
+var (
+	errWatcherClosed = errors.New("watcher was closed")
+	errWatchedGone   = fmt.Errorf("watched directory is gone: %w", fs.ErrNotExist)
+)
 
 // Path returns the directory that is watched, as it was given.
 func (w *Watcher) Path() string { return w.path }
@@ -247,16 +249,16 @@ func (w *Watcher) Path() string { return w.path }
 // one as the last thing it gives, an [*fs.PathError]:
 //
 //   - the context's, when the context ended;
-//   - [fs.ErrNotExist], after the event for it, when the watched directory was
-//     removed or moved: no more events can come then;
+//   - [fs.ErrNotExist], after the event for it if there is one, when the watched
+//     directory was removed or moved: no more events can come then. Where a
+//     directory above it was moved, this is noticed only in a time without
+//     events, within the time of [WithKeepalive];
 //   - [ErrStreamLost], when the watch broke off, together with
 //     [ErrWatchOverflow] when there were too many events at a time.
 //
 // Events come as the daemon tells them. The same one may come twice, several
 // writes may come as one, and a move is an [OpRename] of the old name and an
-// [OpCreate] of the new one. A name that is not UTF-8 breaks the watch off. The
-// removal of a directory above the watched one shows only where it removes that
-// too, and its renaming not at all.
+// [OpCreate] of the new one. A name that is not UTF-8 breaks the watch off.
 func (w *Watcher) Events() iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		w.mu.Lock()
@@ -313,7 +315,7 @@ func (w *Watcher) next() (Event, error) {
 			continue
 		}
 		if event.Name == "." && (event.Op == OpRemove || event.Op == OpRename) {
-			w.err, w.pending = fmt.Errorf("watched directory is gone: %w", fs.ErrNotExist), nil
+			w.err, w.pending = errWatchedGone, nil
 		}
 		return event, nil
 	}
@@ -321,8 +323,8 @@ func (w *Watcher) next() (Event, error) {
 
 // explain says why a watch that had begun broke off.
 func (w *Watcher) explain(err error) error {
-	if err == nil {
-		return nil
+	if err == nil || err == errWatchedGone {
+		return err
 	}
 	cause := context.Cause(w.ctx)
 	switch {
@@ -343,6 +345,15 @@ func (w *Watcher) explain(err error) error {
 	lost := *e
 	lost.is = append(slices.Clone(e.is), ErrStreamLost, io.ErrUnexpectedEOF)
 	return &lost
+}
+
+// checkThere looks whether the directory is still there. Not every way to lose
+// it makes an event: that a directory above it was moved does not.
+func (w *Watcher) checkThere() error {
+	if _, err := w.client.statEntry(w.ctx, "stat", w.path); errors.Is(err, fs.ErrNotExist) {
+		return errWatchedGone
+	}
+	return nil
 }
 
 // event makes an Event of what the server sent.
@@ -373,17 +384,21 @@ func eventName(name string) (string, error) {
 
 // open begins the watch.
 func (w *Watcher) open() (eventSource, error) {
+	w.ctx, w.cancel = context.WithCancelCause(w.parent)
 	if w.opts.poll > 0 {
 		return w.openPoll()
 	}
 	source, err := w.openStream()
-	if e, ok := errors.AsType[*Error](err); ok && e.Code == CodeUnimplemented {
-		w.opts.poll = DefaultPollInterval
-		if polled, pollErr := w.openPoll(); pollErr == nil {
-			return polled, nil
-		}
+	if e, ok := errors.AsType[*Error](err); !ok || e.Code != CodeUnimplemented {
+		return source, err
 	}
-	return source, err
+	w.cancel(nil)
+	w.ctx, w.cancel = context.WithCancelCause(w.parent)
+	w.opts.poll = DefaultPollInterval
+	if polled, pollErr := w.openPoll(); pollErr == nil {
+		return polled, nil
+	}
+	return nil, err
 }
 
 // watchStream is a watch over WatchDir.
@@ -428,9 +443,10 @@ func (w *Watcher) openStream() (eventSource, error) {
 		message, err := stream.Receive()
 		switch {
 		case err != nil:
-			w.cancel(context.Cause(w.ctx))
+			err = w.startError(err)
+			w.cancel(nil)
 			_ = stream.Close()
-			return nil, w.startError(err)
+			return nil, err
 		case message.GetStart() != nil:
 			return s, nil
 		case message.GetFilesystem() != nil:
@@ -465,6 +481,9 @@ func (s *watchStream) next() ([]*filesystempb.FilesystemEvent, error) {
 		}
 		if message.GetKeepalive() != nil {
 			s.kept.Store(true)
+			if err := s.w.checkThere(); err != nil {
+				return nil, err
+			}
 		}
 		if event := message.GetFilesystem(); event != nil {
 			return []*filesystempb.FilesystemEvent{event}, nil
@@ -534,6 +553,8 @@ func (s *watchStream) close() error {
 type watchPoll struct {
 	w  *Watcher
 	id string
+	// checked is when the directory was last looked for.
+	checked time.Time
 }
 
 // openPoll makes a polling watcher. The call outlives the caller's context for
@@ -557,7 +578,7 @@ func (w *Watcher) openPoll() (eventSource, error) {
 		}
 		return nil, toError(w.parent, domainFile, "watch", w.path, err)
 	}
-	p := &watchPoll{w: w, id: resp.GetWatcherId()}
+	p := &watchPoll{w: w, id: resp.GetWatcherId(), checked: time.Now()}
 	if ended := w.parent.Err(); ended != nil {
 		return nil, errors.Join(toError(w.parent, domainFile, "watch", w.path, ended), p.close())
 	}
@@ -569,6 +590,12 @@ func (p *watchPoll) next() ([]*filesystempb.FilesystemEvent, error) {
 		events, err := p.poll()
 		if err != nil || len(events) > 0 {
 			return events, err
+		}
+		if time.Since(p.checked) >= p.w.client.config.keepalive {
+			if err := p.w.checkThere(); err != nil {
+				return nil, err
+			}
+			p.checked = time.Now()
 		}
 		if !sleep(p.w.ctx, p.w.opts.poll) {
 			return nil, p.w.ctx.Err()

@@ -106,9 +106,9 @@ func (c *Client) checkUpload(ctx context.Context, op, path string, o *transferOp
 	return nil
 }
 
-// maxRaceRetries is how often an upload is repeated that lost a race of old
-// daemons for the making of a directory.
-const maxRaceRetries = 4
+// maxRaceTries is how often an upload is sent at most that loses races of old
+// daemons for the making of a directory. There is one for each missing parent.
+const maxRaceTries = 12
 
 // store uploads the source to the path itself. Where it fails it reports
 // whether the file may be incomplete now.
@@ -119,7 +119,7 @@ func (c *Client) store(ctx context.Context, op, path string, src *source, o *tra
 		if err == nil {
 			return false, stored.check(op, path, 1, o.metadata)
 		}
-		if isParentRace(err) && try < maxRaceRetries && src.rewind() {
+		if isParentRace(err) && try < maxRaceTries && src.rewind() && sleep(ctx, backoff(1)) {
 			continue
 		}
 		return mayBeIncomplete(src, err), err

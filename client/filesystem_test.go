@@ -303,7 +303,7 @@ func TestNameNotUTF8(t *testing.T) {
 func TestListWhileTreeChanges(t *testing.T) {
 	eachTarget(t, func(t *testing.T, c *client.Client, dir string) {
 		script(t, c, dir, `mkdir keep; : >keep/f`)
-		churn := c.Command(t.Context(), "/bin/sh", "-c", `echo; while :; do mkdir -p x/1 x/2 x/3 y/1; : >x/f; rm -r x y; done`)
+		churn := c.Command(t.Context(), "/bin/sh", "-c", `echo; until [ -e stop ]; do mkdir -p x/1 x/2 x/3 y/1; : >x/f; rm -r x y; done`)
 		churn.Dir = dir
 		out, err := churn.StdoutPipe()
 		if err != nil {
@@ -313,7 +313,7 @@ func TestListWhileTreeChanges(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer churn.Wait()
-		defer churn.Process.Kill(t.Context())
+		defer mustWrite(t, c, path.Join(dir, "stop"), "")
 		if _, err := out.Read(make([]byte, 1)); err != nil {
 			t.Fatal(err)
 		}

@@ -580,7 +580,10 @@ func (w *Watcher) openPoll() (eventSource, error) {
 	}
 	p := &watchPoll{w: w, id: resp.GetWatcherId(), checked: time.Now()}
 	if ended := w.parent.Err(); ended != nil {
-		return nil, errors.Join(toError(w.parent, domainFile, "watch", w.path, ended), p.close())
+		if left := p.close(); left != nil {
+			ended = errors.Join(ended, left)
+		}
+		return nil, toError(w.parent, domainFile, "watch", w.path, ended)
 	}
 	return p, nil
 }

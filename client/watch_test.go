@@ -188,6 +188,8 @@ type watchServer struct {
 	stream func(context.Context, filesystemconnect.FilesystemWatchDirServerStream) error
 
 	gone bool // to Stat
+	// creating and release, where set, hold CreateWatcher.
+	creating, release chan struct{}
 
 	mu      sync.Mutex
 	made    int
@@ -210,6 +212,10 @@ func (s *watchServer) Stat(context.Context, *filesystempb.StatRequest) (*filesys
 }
 
 func (s *watchServer) CreateWatcher(context.Context, *filesystempb.CreateWatcherRequest) (*filesystempb.CreateWatcherResponse, error) {
+	if s.creating != nil {
+		close(s.creating)
+		<-s.release
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.made++
@@ -413,6 +419,23 @@ func TestWatchPollingCancelled(t *testing.T) {
 	wantFileError(t, "Events", last, context.Canceled)
 	if err := w.Close(); err != nil || s.removed != 1 {
 		t.Errorf("Close = %v after %d removals", err, s.removed)
+	}
+}
+
+// TestWatchPollingCancelledEarly ends the context while the watcher is made.
+func TestWatchPollingCancelledEarly(t *testing.T) {
+	s := &watchServer{creating: make(chan struct{}), release: make(chan struct{})}
+	c := s.dial(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		<-s.creating
+		cancel()
+		close(s.release)
+	}()
+	_, err := c.StartWatch(ctx, "/w", client.Polling(time.Second))
+	wantFileError(t, "StartWatch", err, context.Canceled)
+	if s.made != 1 || s.removed != 1 {
+		t.Errorf("%d watchers were made and %d removed", s.made, s.removed)
 	}
 }
 

@@ -237,3 +237,14 @@ func TestCaseCollision(t *testing.T) {
 		t.Errorf("%d items and errors %v, want 3 and 2", len(plan.items), plan.errs)
 	}
 }
+
+func TestRelativeLink(t *testing.T) {
+	for _, tt := range []struct{ rel, target, want string }{
+		{"l", "f", "f"}, {"l", "d/f", "d/f"}, {"d/l", "f", "../f"}, {"d/l", "d/f", "f"}, {"d/l", "d", "."},
+		{"d/l", "", ".."}, {"l", "", "."}, {"l", ".", "."}, {"a/b/c/l", "a/x/y", "../../x/y"}, {"a/b/l", "a", ".."}, {"ab/l", "a/f", "../a/f"},
+	} {
+		if got := relativeLink(tt.rel, tt.target); got != tt.want {
+			t.Errorf("relativeLink(%q, %q) = %q, want %q", tt.rel, tt.target, got, tt.want)
+		}
+	}
+}

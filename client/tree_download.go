@@ -221,8 +221,16 @@ func (w *remoteWalk) link(item treeItem, entry *Entry, stack []string) error {
 // relativeLink returns the text of a link at rel that leads to target, both
 // relative to the same root.
 func relativeLink(rel, target string) string {
-	up := strings.Repeat("../", strings.Count(rel, "/"))
-	return path.Clean(up + target)
+	from := strings.Split(rel, "/")
+	from = from[:len(from)-1]
+	var to []string
+	if target = path.Clean(target); target != "." {
+		to = strings.Split(target, "/")
+	}
+	for len(from) > 0 && len(to) > 0 && from[0] == to[0] {
+		from, to = from[1:], to[1:]
+	}
+	return path.Clean(strings.Repeat("../", len(from)) + strings.Join(to, "/"))
 }
 
 // checkEntryName refuses names that are none, or none here.

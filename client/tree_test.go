@@ -445,24 +445,105 @@ func TestTreeOfSymlink(t *testing.T) {
 	})
 }
 
-// Random trees go up and come back the same.
+// Random trees go up, are listed as they are, and come back the same.
 func TestTreeRandom(t *testing.T) {
 	eachTarget(t, func(t *testing.T, c *client.Client, dir string) {
 		r := rand.New(rand.NewPCG(1, 2))
 		for round := range 5 {
 			tree := randomTree(r)
 			local := makeTree(t, tree)
+			modes := randomModes(t, r, local, tree)
 			remote := fmt.Sprintf("%s/%d", dir, round)
-			if _, err := c.UploadDir(t.Context(), local, remote, client.WithParallel(1+r.IntN(8))); err != nil {
+			opts := []client.TransferOption{client.WithParallel(1 + r.IntN(8)), client.WithSymlinks(client.SymlinkCopy), client.WithPreserve()}
+			up, err := c.UploadDir(t.Context(), local, remote, opts...)
+			if err != nil {
 				t.Fatalf("round %d: UploadDir: %v", round, err)
 			}
+			details := checkListed(t, c, remote, up)
+			if !details {
+				// Such a daemon shows no links, and follows them.
+				for name, content := range tree {
+					if strings.HasPrefix(content, "-> ") {
+						dropLink(tree, name)
+						opts = append(opts, client.WithExclude("/"+escapePattern(name)))
+					}
+				}
+			}
 			back := t.TempDir()
-			if _, err := c.DownloadDir(t.Context(), remote, back, client.WithParallel(1+r.IntN(8))); err != nil {
+			if _, err := c.DownloadDir(t.Context(), remote, back, opts...); err != nil {
 				t.Fatalf("round %d: DownloadDir: %v", round, err)
 			}
 			checkTree(t, fmt.Sprint("round ", round), readTree(t, back), tree)
+			for name, want := range modes {
+				info, err := os.Stat(filepath.Join(back, name))
+				if details && (err != nil || info.Mode().Perm() != want) {
+					t.Errorf("round %d: %q has mode %v, %v, want %v", round, name, info.Mode().Perm(), err, want)
+				}
+			}
 		}
 	})
+}
+
+// checkListed compares a listing with the summary of the upload. It reports
+// whether the daemon tells more than names.
+func checkListed(t *testing.T, c *client.Client, remote string, s *client.Summary) bool {
+	t.Helper()
+	listed, err := c.List(t.Context(), remote, client.Depth(100))
+	if err != nil {
+		t.Fatal(err)
+	}
+	details := true
+	got := map[string]bool{}
+	for _, e := range listed {
+		got[strings.TrimPrefix(e.Path(), remote+"/")] = e.IsDir()
+		details = details && e.HasDetails()
+	}
+	for _, e := range s.Copied {
+		isDir, ok := got[e.Path]
+		if !ok || isDir != e.Mode.IsDir() {
+			t.Errorf("%q was copied as %v, and is listed: %v, as a directory: %v", e.Path, e.Mode, ok, isDir)
+		}
+		delete(got, e.Path)
+	}
+	if len(got) > 0 {
+		t.Errorf("listed, but not copied: %q", slices.Collect(maps.Keys(got)))
+	}
+	return details
+}
+
+// dropLink takes a link out of a tree, and leaves its directory there.
+func dropLink(tree map[string]string, name string) {
+	delete(tree, name)
+	dir := filepath.Dir(name)
+	if dir == "." {
+		return
+	}
+	for other := range tree {
+		if strings.HasPrefix(other, dir+"/") {
+			return
+		}
+	}
+	tree[dir+"/"] = ""
+}
+
+func escapePattern(name string) string {
+	return strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`).Replace(name)
+}
+
+func randomModes(t *testing.T, r *rand.Rand, root string, tree map[string]string) map[string]fs.FileMode {
+	t.Helper()
+	choice := []fs.FileMode{0o600, 0o644, 0o755, 0o440, 0o400}
+	modes := map[string]fs.FileMode{}
+	for _, name := range slices.Sorted(maps.Keys(tree)) {
+		if strings.HasPrefix(tree[name], "-> ") || strings.HasSuffix(name, "/") {
+			continue
+		}
+		modes[name] = choice[r.IntN(len(choice))]
+		if err := os.Chmod(filepath.Join(root, name), modes[name]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return modes
 }
 
 func randomTree(r *rand.Rand) map[string]string {
@@ -476,6 +557,7 @@ func randomTree(r *rand.Rand) map[string]string {
 		return b.String()
 	}
 	tree := map[string]string{}
+	var files []string
 	var fill func(prefix string, depth int)
 	fill = func(prefix string, depth int) {
 		taken := map[string]bool{}
@@ -490,8 +572,14 @@ func randomTree(r *rand.Rand) map[string]string {
 				fill(prefix+n+"/", depth+1)
 			case r.IntN(5) == 0:
 				tree[prefix+n+"/"] = ""
+			case r.IntN(4) == 0 && len(files) > 0:
+				target, err := filepath.Rel(filepath.Dir(prefix+n), files[r.IntN(len(files))])
+				if err == nil {
+					tree[prefix+n] = "-> " + target
+				}
 			default:
 				tree[prefix+n] = strings.Repeat("x", r.IntN(1<<r.IntN(17)))
+				files = append(files, prefix+n)
 			}
 		}
 	}

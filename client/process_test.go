@@ -515,8 +515,12 @@ func TestKillTree(t *testing.T) {
 		if err := cmd.Wait(); err == nil {
 			t.Error("Wait is nil after a kill")
 		}
-		state := fmt.Sprintf(`! test -d /proc/%[1]d || grep -q '^State:.Z' /proc/%[1]d/status`, child)
-		if err := sh(ctx, c, state).Run(); err != nil {
+		// A process that was killed closes its files a moment before it is gone.
+		gone := fmt.Sprintf(`i=0
+			while test -d /proc/%[1]d && ! grep -q '^State:.Z' /proc/%[1]d/status; do
+				i=$((i+1)); test $i -lt 100 || exit 1; sleep 0.05
+			done`, child)
+		if err := sh(ctx, c, gone).Run(); err != nil {
 			t.Errorf("the child still runs: %v", err)
 		}
 		plain := c.Command(ctx, "sleep", "50")

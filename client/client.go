@@ -51,6 +51,8 @@ type core struct {
 	ownsTransport bool
 	// jsonOnly is set for good once the server turned out not to read binary.
 	jsonOnly atomic.Bool
+	// keepsAlive is set once a keepalive came: a stream without them is dead.
+	keepsAlive atomic.Bool
 	// surveyed is what WithVersion("auto") found out; surveyMu lets one ask.
 	surveyMu sync.Mutex
 	surveyed atomic.Pointer[envdversion.Survey]

@@ -190,9 +190,10 @@ func WithRequestTimeout(d time.Duration) Option {
 	})
 }
 
-// WithKeepalive asks envd for a sign of life after each d without events; a
-// stream that misses three is examined and, if the daemon does not answer,
-// ended with [ErrStreamLost]. It must be a positive number of whole seconds:
+// WithKeepalive asks envd for a sign of life after each d without events. A
+// stream that misses three is ended with [ErrStreamLost]; until the daemon has
+// sent a first one it is only examined, and ended if the daemon does not answer
+// or no longer has the command. It must be a positive number of whole seconds:
 // anything else crashes real daemons. The default is [DefaultKeepalive].
 func WithKeepalive(d time.Duration) Option {
 	return optionFunc(func(c *config) error {

@@ -171,7 +171,6 @@ type output struct {
 
 	eventCount atomic.Int64
 	busy       atomic.Bool // in the caller's writer
-	kept       atomic.Bool // the daemon sends keepalives
 	lastOutput clock
 	lastSign   clock
 }

@@ -208,3 +208,26 @@ func TestReattachAfterRestart(t *testing.T) {
 type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
+
+// A daemon that has sent a keepalive is known to send them: a stream that
+// freezes before its first one is dead all the same.
+func TestFrozenBeforeFirstKeepalive(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := envdtest.NewPipeServer()
+		defer srv.Close()
+		srv.HandleCommand("slow", slowCommand(0))
+		c, err := client.New(srv.URL, client.WithHTTPClient(srv.Client()), client.WithUser("user"), client.WithKeepalive(time.Second))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Command(context.Background(), "slow").Run(); err != nil {
+			t.Fatal(err)
+		}
+		srv.Inject(envdtest.Fault{Procedure: startRPC, Action: envdtest.Freeze, After: envdtest.Amount{Events: 1}})
+		err = c.Command(context.Background(), "slow").Run()
+		var lost *client.StreamLostError
+		if !errors.As(err, &lost) || lost.Fate != client.FateKilled {
+			t.Errorf("Run over a frozen stream = %v, want a lost stream whose command was killed", err)
+		}
+	})
+}

@@ -246,7 +246,7 @@ func (r *run) handle(event *processpb.ProcessEvent) {
 	r.output.sign()
 	r.again.fruitless = false
 	if event.GetKeepalive() != nil {
-		r.output.kept.Store(true)
+		r.client.keepsAlive.Store(true)
 	}
 	if r.state != nil {
 		return // the end event decides, whatever comes after it

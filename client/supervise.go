@@ -107,10 +107,10 @@ func (r *run) attachChecks() *time.Timer {
 }
 
 // examineSilence looks at a stream that has shown no sign of life for several
-// keepalives. One that has had keepalives before is dead. A daemon that sends
-// none is asked.
+// keepalives. Where the daemon is known to send them, the stream is dead.
+// Another one is asked.
 func (r *run) examineSilence() {
-	if r.output.kept.Load() {
+	if r.client.keepsAlive.Load() {
 		r.dropStream()
 		return
 	}

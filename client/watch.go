@@ -13,7 +13,6 @@ import (
 	"path"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	filesystempb "github.com/envd-go/envd/gen/filesystem"
@@ -412,7 +411,6 @@ type watchStream struct {
 	// only while one is waited for.
 	timer *time.Timer
 	limit time.Duration
-	kept  atomic.Bool
 	// checks counts the goroutines that ask whether the daemon is there.
 	checks sync.WaitGroup
 	mu     sync.Mutex
@@ -480,7 +478,7 @@ func (s *watchStream) next() ([]*filesystempb.FilesystemEvent, error) {
 			return nil, err
 		}
 		if message.GetKeepalive() != nil {
-			s.kept.Store(true)
+			s.w.client.keepsAlive.Store(true)
 			if err := s.w.checkThere(); err != nil {
 				return nil, err
 			}
@@ -509,8 +507,8 @@ func (s *watchStream) disarm() {
 	s.timer.Stop()
 }
 
-// examineSilence ends a stream that had keepalives and has none any more. A
-// daemon that never sent one is asked whether it is there.
+// examineSilence ends a stream whose daemon is known to send keepalives and has
+// sent none. Another one is asked whether it is there.
 func (s *watchStream) examineSilence() {
 	s.mu.Lock()
 	if !s.armed || s.w.ctx.Err() != nil {
@@ -520,7 +518,7 @@ func (s *watchStream) examineSilence() {
 	s.checks.Add(1)
 	s.mu.Unlock()
 	defer s.checks.Done()
-	if !s.kept.Load() {
+	if !s.w.client.keepsAlive.Load() {
 		ctx, cancel := context.WithTimeout(s.w.ctx, cleanupTimeout)
 		defer cancel()
 		if s.w.client.Health(ctx) == nil {

@@ -71,9 +71,9 @@ func (t *codecTransport) NewClientStream(ctx context.Context, spec connect.Spec)
 func (t *codecTransport) open(ctx context.Context, via connect.Transport, spec connect.Spec) (connect.ClientStream, error) {
 	stream, err := via.NewClientStream(ctx, spec)
 	if err != nil {
-		return nil, t.core.cleanConnectError(err)
+		return nil, t.core.cleanConnectError(recode(ctx, err))
 	}
-	return &cleanStream{ClientStream: stream, core: t.core}, nil
+	return &cleanStream{ClientStream: stream, core: t.core, ctx: ctx}, nil
 }
 
 // settle finds out which codec the server reads with a call that changes
@@ -140,7 +140,7 @@ func refusesBinary(err error, spec connect.Spec) bool {
 		return he.StatusCode == http.StatusUnsupportedMediaType || he.StatusCode == http.StatusBadRequest
 	}
 	unary := spec.StreamType == connect.StreamTypeUnary
-	return unary && connect.CodeOf(err) == connect.CodeInvalidArgument && hasText(err, "invalid character")
+	return unary && isRemote(err) && connect.CodeOf(err) == connect.CodeInvalidArgument && hasText(err, "invalid character")
 }
 
 func isRemote(err error) bool {
@@ -148,16 +148,48 @@ func isRemote(err error) bool {
 	return ok && ce.IsRemote()
 }
 
-// cleanStream keeps secrets, control characters and megabytes out of errors.
+// cleanStream gives errors their true code, and keeps secrets, control
+// characters and megabytes out of them.
 type cleanStream struct {
 	connect.ClientStream
 	core *core
+	ctx  context.Context
 }
 
-func (s *cleanStream) Send(msg any) error { return s.core.cleanConnectError(s.ClientStream.Send(msg)) }
+func (s *cleanStream) Send(msg any) error {
+	return s.core.cleanConnectError(recode(s.ctx, s.ClientStream.Send(msg)))
+}
 
 func (s *cleanStream) Receive(msg any) error {
-	return s.core.cleanConnectError(s.ClientStream.Receive(msg))
+	return s.core.cleanConnectError(recode(s.ctx, s.ClientStream.Receive(msg)))
+}
+
+// recode gives an error that no server sent the code that it deserves.
+// connect calls a reset connection canceled, as HTTP/2 does, though nobody
+// canceled anything; a stream that broke in a frame internal; and an answer that
+// it cannot read an invalid argument, though the argument was the server's.
+func recode(ctx context.Context, err error) error {
+	ce, ok := errors.AsType[*connect.Error](err)
+	if !ok || ce == nil || ce.IsRemote() || ctx.Err() != nil || errors.Is(err, io.EOF) {
+		return err
+	}
+	code := ce.Code()
+	switch _, refused := errors.AsType[*requestError](err); {
+	case refused:
+		return err
+	case code == connect.CodeCanceled && !errors.Is(err, context.Canceled):
+		code = connect.CodeUnavailable
+	case code == connect.CodeInvalidArgument:
+		code = connect.CodeInternal
+	case code == connect.CodeInternal || code == connect.CodeUnknown:
+		if isBroken(err) {
+			code = connect.CodeUnavailable
+		}
+	}
+	if code == ce.Code() {
+		return err
+	}
+	return connect.NewError(code, ce.Message()).WithCause(ce.Unwrap())
 }
 
 // cleanConnectError returns err, or a copy of it with a cleaned message.

@@ -13,6 +13,8 @@ import (
 	"net/http"
 	"strings"
 	"time"
+
+	"connectrpc.com/connect/v2"
 )
 
 // Health asks whether envd is there. It needs no token. A nil error means yes;
@@ -211,11 +213,22 @@ func (c *Client) exchange(ctx context.Context, method, path string, body []byte)
 		return nil, nil, err
 	}
 	defer resp.Body.Close()
+	if isPage(resp) {
+		body, _ := readErrorBody(resp)
+		he := c.httpError(req, resp, body)
+		return nil, nil, connect.NewError(connect.CodeUnknown, he.Error()).WithCause(he)
+	}
 	data, err := io.ReadAll(io.LimitReader(resp.Body, int64(c.config.maxMessage)+1))
 	if err == nil && len(data) > c.config.maxMessage {
 		err = fmt.Errorf("answer is larger than %d bytes", c.config.maxMessage)
 	}
 	return data, resp.Header, err
+}
+
+// isPage reports whether the answer is a web page: one that says 200 is the word
+// of something in front of envd all the same.
+func isPage(resp *http.Response) bool {
+	return strings.HasPrefix(strings.ToLower(resp.Header.Get("Content-Type")), "text/html")
 }
 
 func (c *Client) badAnswer(op string, err error) error {

@@ -117,7 +117,7 @@ func (e *Entry) Metadata() map[string]string {
 }
 
 // String returns the entry as [fs.FormatFileInfo] does.
-func (e *Entry) String() string { return fs.FormatFileInfo(e) }
+func (e *Entry) String() string { return escapeControls(fs.FormatFileInfo(e)) }
 
 // leadsToDir reports whether the path is a directory once links are followed.
 func (e *Entry) leadsToDir() bool {

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"net"
 	"os"
 	"os/exec"
 	"slices"
@@ -270,8 +271,17 @@ func toError(ctx context.Context, d domain, op, target string, err error) error 
 	if ctxErr := ctx.Err(); ctxErr != nil {
 		return contextError(ctx, e)
 	}
+	if e.Code == CodeUnknown && isBroken(err) {
+		e.Code = CodeUnavailable
+	}
 	e.is = classify(d, e.Code, err, target)
 	return e
+}
+
+// isBroken reports whether a connection failed or ended too early.
+func isBroken(err error) bool {
+	_, network := errors.AsType[*net.OpError](err)
+	return network || errors.Is(err, io.ErrUnexpectedEOF)
 }
 
 // contextError makes e say that the caller's context ended it: connect reports

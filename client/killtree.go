@@ -34,8 +34,8 @@ const killTreeScript = `
 round=0
 while [ $round -lt 20 ]; do
 	found=
-	for dir in /proc/[0-9]*; do
-		grep -qs "` + StartMarker + `=$1" "$dir/environ" || continue
+	for file in $(grep -ls "` + StartMarker + `=$1" /proc/[0-9]*/environ); do
+		dir=${file%/environ}
 		pid=${dir#/proc/}
 		read -r stat < "$dir/stat" || continue
 		set -- "$1" ${stat##*) }
@@ -86,6 +86,10 @@ func (p *Process) KillTree(ctx context.Context) error {
 // output open.
 func (p *Process) killTree(ctx context.Context, marker startMarker) error {
 	out, treeErr := p.client.Command(ctx, "/bin/sh", "-c", killTreeScript, "sh", string(marker)).CombinedOutput()
+	if exit, ok := errors.AsType[*ExitError](treeErr); ok {
+		// It is not the command's own end, for which callers look.
+		treeErr = errors.Join(ctx.Err(), fmt.Errorf("killing the tree ended with %s", exit))
+	}
 	if treeErr != nil && len(out) > 0 {
 		treeErr = fmt.Errorf("%w: %s", treeErr, cut(escapeControls(strings.TrimSpace(string(out)))))
 	}

@@ -142,9 +142,11 @@ func (f *File) checkWhole(req *http.Request, resp *http.Response, body *fileBody
 }
 
 // isForeignPage reports whether a success is some proxy's page instead of the
-// file: HTML without any of the headers that each envd puts beside a file.
+// file: HTML, or nothing at all, without any of the headers that each envd puts
+// beside a file.
 func isForeignPage(resp *http.Response, name string) bool {
-	if !strings.HasPrefix(strings.ToLower(resp.Header.Get("Content-Type")), "text/html") {
+	empty := resp.ContentLength == 0 && resp.Header.Get("Content-Type") == ""
+	if !isPage(resp) && !empty {
 		return false
 	}
 	for _, header := range []string{"Accept-Ranges", "Last-Modified", "Content-Disposition", "Etag"} {
@@ -152,7 +154,7 @@ func isForeignPage(resp *http.Response, name string) bool {
 			return false
 		}
 	}
-	return !strings.HasPrefix(strings.ToLower(path.Ext(name)), ".htm")
+	return empty || !strings.HasPrefix(strings.ToLower(path.Ext(name)), ".htm")
 }
 
 // checkRange examines the answer to a request for a part, and returns the size

@@ -11,6 +11,8 @@ import (
 	"sync"
 	"time"
 
+	"connectrpc.com/connect/v2"
+
 	processpb "github.com/envd-go/envd/gen/process"
 )
 
@@ -206,7 +208,7 @@ func (r *run) pump(ctx context.Context, s Selector) {
 	}
 }
 
-var errNoStart = errors.New("the server's first event is not a start event")
+var errNoStart = connect.NewError(connect.CodeInternal, "the server's first event is not a start event")
 
 // awaitStart reads up to the start event.
 func (r *run) awaitStart(stream eventStream) error {
@@ -214,7 +216,7 @@ func (r *run) awaitStart(stream eventStream) error {
 		event, err := stream.receive()
 		if err != nil {
 			if errors.Is(err, io.EOF) {
-				return fmt.Errorf("stream ended before the start event: %w", io.ErrUnexpectedEOF)
+				return connect.NewError(connect.CodeUnavailable, "stream ended before the start event").WithCause(io.ErrUnexpectedEOF)
 			}
 			return err
 		}

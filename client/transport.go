@@ -58,10 +58,15 @@ func withProcessTimeout(ctx context.Context, d time.Duration) context.Context {
 	return context.WithValue(ctx, processTimeoutKey{}, d)
 }
 
+// requestError says that a request cannot be sent as the caller wants it.
+type requestError struct{ error }
+
+func (e *requestError) Unwrap() error { return e.error }
+
 // Do sends an RPC.
 func (t *transport) Do(req *http.Request) (*http.Response, error) {
 	if err := t.setHeaders(req); err != nil {
-		return nil, connect.NewError(connect.CodeInvalidArgument, err.Error()).WithCause(err)
+		return nil, connect.NewError(connect.CodeInvalidArgument, err.Error()).WithCause(&requestError{err})
 	}
 	resp, err := t.sendRetrying(req)
 	if err != nil {
@@ -69,6 +74,9 @@ func (t *transport) Do(req *http.Request) (*http.Response, error) {
 	}
 	streaming := strings.HasPrefix(req.Header.Get("Content-Type"), "application/connect+")
 	if isRPCReply(resp, streaming) {
+		if streaming {
+			resp.Body = &frameGuard{ReadCloser: resp.Body, limit: int64(t.core.config.maxMessage)}
+		}
 		return resp, nil
 	}
 	body, readErr := readErrorBody(resp)

@@ -148,6 +148,8 @@ func Cases() []Case {
 		processStartCases, processEnvCases, processCwdCases, processEndCases, processTimeoutCases,
 		processListCases, processConnectCases, processSignalCases, processInputCases, processPTYCases,
 		keepaliveCases, tagCases,
+		filesGetCases, filesUploadCases, composeCases, httpCases,
+		fsStatCases, fsListCases, fsChangeCases, fsWatchCases, concurrencyCases,
 	)
 	all = slices.Concat(all, wireCases())
 	for i := range all {

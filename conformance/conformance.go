@@ -148,7 +148,7 @@ func Cases() []Case {
 		processStartCases, processEnvCases, processCwdCases, processEndCases, processTimeoutCases,
 		processListCases, processConnectCases, processSignalCases, processInputCases, processPTYCases,
 		keepaliveCases, tagCases,
-		filesGetCases, filesUploadCases, composeCases, httpCases,
+		filesGetCases, filesUploadCases, composeCases, httpCases, authCases,
 		fsStatCases, fsListCases, fsChangeCases, fsWatchCases, concurrencyCases,
 	)
 	all = slices.Concat(all, wireCases())

@@ -223,6 +223,9 @@ func (c *Client) listEmpty(ctx context.Context, path string, depth uint32) ([]*E
 	switch {
 	case err != nil:
 		return nil, err
+	case e.Type() == fs.ModeSymlink && e.info.GetType() == filesystempb.FileType_FILE_TYPE_UNSPECIFIED:
+		return nil, &Error{Op: "list", Target: path, Code: CodeNotFound,
+			Err: fmt.Errorf("symlink leads nowhere: %w", fs.ErrNotExist)}
 	case !e.leadsToDir():
 		return nil, &Error{Op: "list", Target: path, Code: CodeInvalidArgument, Err: syscall.ENOTDIR}
 	case e.HasDetails() || strings.HasSuffix(path, "/"):

@@ -20,6 +20,11 @@ func (s *Server) registerPlain(r *routes) {
 	r.handle(http.MethodGet, "/envs", s.serveEnvs)
 	r.handle(http.MethodGet, "/metrics", s.serveMetrics)
 	r.handle(http.MethodPost, "/init", s.serveInit)
+	r.handle(http.MethodGet, "/files", s.serveDownload)
+	r.handle(http.MethodPost, "/files", s.serveUpload)
+	if s.cfg.version.Has(envdversion.Compose) {
+		r.handle(http.MethodPost, "/files/compose", s.serveCompose)
+	}
 }
 
 // serveHealth says that the server is there.

@@ -40,10 +40,11 @@ func (s *Server) newSpec(ctx context.Context, req *processpb.StartRequest) (*lau
 		return nil, err
 	}
 	cfg := req.GetProcess()
-	dir, err := s.resolve(cfg.GetCwd(), id)
+	cwd, err := s.resolve(cfg.GetCwd(), id)
 	if err != nil {
 		return nil, err
 	}
+	dir := s.host(cwd)
 	spec := &launchSpec{
 		name:  cfg.GetCmd(),
 		args:  cfg.GetArgs(),
@@ -56,7 +57,7 @@ func (s *Server) newSpec(ctx context.Context, req *processpb.StartRequest) (*lau
 		spec.pty = sizeOf(pty)
 	}
 	if _, err := os.Stat(dir); os.IsNotExist(err) && s.cfg.version.Has(envdversion.CwdCheck) {
-		return nil, connect.Errorf(connect.CodeInvalidArgument, "cwd '%s' does not exist", dir)
+		return nil, connect.Errorf(connect.CodeInvalidArgument, "cwd '%s' does not exist", cwd)
 	}
 	return spec, nil
 }
@@ -70,7 +71,7 @@ func sizeOf(pty *processpb.PTY) *Size {
 func (s *Server) environ(id *identity, request map[string]string) map[string]string {
 	env := map[string]string{
 		"PATH":    s.cfg.path,
-		"HOME":    id.home,
+		"HOME":    s.host(id.home),
 		"USER":    id.name,
 		"LOGNAME": id.name,
 	}

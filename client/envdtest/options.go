@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 
 	"github.com/envd-go/envd/internal/envdversion"
@@ -38,6 +39,10 @@ type config struct {
 	users  []string
 	runAs  bool
 	noReal bool
+
+	root     string
+	quota    int64
+	quotaSet bool
 }
 
 func newConfig(opts []Option) config {
@@ -150,4 +155,27 @@ func WithRunAs(enabled bool) Option {
 // ones there are. Any other is answered as one that cannot be found.
 func WithoutRealProcesses() Option {
 	return optionFunc(func(c *config) { c.noReal = true })
+}
+
+// WithRoot makes dir, which must exist, the root directory of the sandbox:
+// paths in requests mean files below it, so that a test touches nothing else.
+// Real commands run with a working directory and a HOME there, but see the
+// files of the machine; use command functions with it. Symlinks with an
+// absolute target leave it.
+func WithRoot(dir string) Option {
+	return optionFunc(func(c *config) {
+		abs, err := filepath.Abs(dir)
+		if err == nil {
+			abs, err = filepath.EvalSymlinks(abs)
+		}
+		if err != nil {
+			panic(fmt.Sprintf("envdtest: root %s: %v", dir, err))
+		}
+		c.root = abs
+	})
+}
+
+// WithFreeSpace makes the disk full after uploads of n bytes more.
+func WithFreeSpace(n int64) Option {
+	return optionFunc(func(c *config) { c.quota, c.quotaSet = n, true })
 }

@@ -12,6 +12,7 @@ import (
 
 	"connectrpc.com/connect/v2"
 	"connectrpc.com/connect/v2/connecthttp"
+	"connectrpc.com/connect/v2/connectproto"
 )
 
 // newHandler puts the layers of the server on top of each other: what is
@@ -42,9 +43,12 @@ func (s *Server) newRoutes() *routes {
 	}
 	server := connect.NewServer(wireErrors)
 	s.registerProcess(server)
-	connecthttp.Mount(r, server,
-		connecthttp.WithReadMaxBytes(0), // no limit, as envd
-	)
+	s.registerFilesystem(server)
+	opts := []connecthttp.Option{connecthttp.WithReadMaxBytes(0)} // no limit, as envd
+	if s.cfg.dialect == FC {
+		opts = append(opts, connecthttp.WithCodecs(connectproto.NewBinaryCodec(), newNumberCodec()))
+	}
+	connecthttp.Mount(r, server, opts...)
 	s.dropMissing(r)
 	s.registerPlain(r)
 	return r
@@ -70,7 +74,7 @@ func (r *routes) serve(w http.ResponseWriter, req *http.Request) {
 	if handler, ok := r.rpc[req.URL.Path]; ok {
 		if !r.dialect.refuses(w, req) {
 			clampTimeout(req.Header)
-			handler.ServeHTTP(w, req)
+			handler.ServeHTTP(r.dialect.writer(w, req), req)
 		}
 		return
 	}

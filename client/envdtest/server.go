@@ -28,6 +28,10 @@ type Server struct {
 	log      requestLog
 	changes  broadcast
 	homes    homes
+	polls    pollWatches
+	metadata metadataTable
+	space    diskSpace
+	fifos    fifos
 	handler  http.Handler
 
 	commandsMu sync.Mutex
@@ -69,6 +73,7 @@ func NewUnstartedServer(opts ...Option) *Server {
 		life:     newLife(),
 	}
 	s.settings = newSettings(s.cfg)
+	s.space.left, s.space.limited = s.cfg.quota, s.cfg.quotaSet
 	s.procs = newTable(s)
 	s.handler = s.newHandler()
 	return s
@@ -137,6 +142,8 @@ func (s *Server) Close() {
 		return
 	}
 	s.currentLife().end()
+	s.polls.clear()
+	s.fifos.release()
 	s.procs.close()
 	if server != nil {
 		_ = server.Close()
@@ -186,6 +193,7 @@ func (s *Server) crash() {
 	s.procs.forget()
 	s.settings.reset(s.cfg)
 	old.end()
+	s.polls.clear()
 	s.changes.notify()
 }
 

@@ -34,16 +34,31 @@ func (s *Server) lookup(name string) *identity {
 	account, err := user.Lookup(name)
 	if err == nil {
 		if id := s.fromAccount(account, name); id != nil {
-			return id
+			return s.rootedUser(id)
 		}
 	} else if !slices.Contains(s.cfg.users, name) {
 		return nil
+	}
+	if s.cfg.root != "" {
+		return s.rootedUser(&identity{name: name, home: "/home/" + name})
 	}
 	home, err := s.homes.dir(name)
 	if err != nil {
 		return nil
 	}
 	return &identity{name: name, home: home}
+}
+
+// rootedUser makes the home directory of a user below the server's root, if it
+// has one.
+func (s *Server) rootedUser(id *identity) *identity {
+	if s.cfg.root == "" {
+		return id
+	}
+	if s.makeDirs(s.host(id.home), id) != nil {
+		return nil
+	}
+	return id
 }
 
 // fromAccount returns the user of the operating system, or nil when commands

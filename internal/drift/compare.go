@@ -114,6 +114,10 @@ func (e *examination) walkValue(field protoreflect.FieldDescriptor, value any, w
 		case field.Message() != nil:
 			e.walkJSON(field.Message(), value, where)
 		}
+	case float64: // one vendor's daemon writes enums as numbers
+		if number := protoreflect.EnumNumber(value); field.Enum() != nil && field.Enum().Values().ByNumber(number) == nil {
+			e.add(Finding{UnknownEnum, fmt.Sprintf("%s %d", field.Enum().FullName(), number), where, "in " + string(field.FullName())})
+		}
 	case string:
 		if field.Enum() != nil && field.Enum().Values().ByName(protoreflect.Name(value)) == nil {
 			e.add(Finding{UnknownEnum, string(field.Enum().FullName()) + " " + value, where, "in " + string(field.FullName())})

@@ -16,6 +16,8 @@ const (
 	RecursiveWatch
 	// ListDepth is the depth field of ListDir.
 	ListDepth
+	// ListSymlinkDir means that ListDir follows a symlink that it is given.
+	ListSymlinkDir
 	// MetricsBytes are the byte counts and the disk figures of GET /metrics.
 	MetricsBytes
 	// EntryDetails are an entry's size, mode, owner, times and symlink target.
@@ -120,6 +122,7 @@ var table = [featureCount]Row{
 	PollingWatcher:      {Name: "polling-watcher", Since: V(0, 1, 3), Element: "filesystem.Filesystem/CreateWatcher", Adds: []string{"filesystem.Filesystem/CreateWatcher", "filesystem.Filesystem/GetWatcherEvents", "filesystem.Filesystem/RemoveWatcher"}, Probe: probePollingWatcher, Summary: "polling watchers"},
 	RecursiveWatch:      {Name: "recursive-watch", Since: V(0, 1, 4), Element: "filesystem.WatchDirRequest.recursive", Adds: []string{"filesystem.WatchDirRequest.recursive", "filesystem.CreateWatcherRequest.recursive"}, Summary: "recursive watches"},
 	ListDepth:           {Name: "list-depth", Since: V(0, 1, 6), Element: "filesystem.ListDirRequest.depth", Adds: []string{"filesystem.ListDirRequest.depth"}, Probe: probeListDepth, Summary: "listings of more than one level"},
+	ListSymlinkDir:      {Name: "list-symlink-dir", Since: V(0, 2, 2), Element: "filesystem.Filesystem/ListDir", Summary: "a symlink to a directory can be listed"},
 	MetricsBytes:        {Name: "metrics-bytes", Since: V(0, 2, 4), Element: "GET /metrics", Probe: probeMetric("disk_total"), Summary: "memory in bytes and disk figures in metrics"},
 	EntryDetails:        {Name: "entry-details", Since: V(0, 2, 5), Element: "filesystem.EntryInfo.size", Adds: []string{"filesystem.EntryInfo.size", "filesystem.EntryInfo.mode", "filesystem.EntryInfo.permissions", "filesystem.EntryInfo.owner", "filesystem.EntryInfo.group", "filesystem.EntryInfo.modified_time", "filesystem.EntryInfo.symlink_target"}, Probe: probeEntryDetails, Summary: "size, mode, owner, times and symlink target of entries"},
 	LstatEntries:        {Name: "lstat-entries", Since: V(0, 2, 6), Element: "filesystem.Filesystem/Stat", Probe: probeLstat, Summary: "Stat describes a symlink itself"},

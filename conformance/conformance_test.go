@@ -47,6 +47,11 @@ func TestEmbedded(t *testing.T) {
 			report(t, Target{URL: srv.URL, Version: v.String()}, Options{Run: os.Getenv("ENVD_CONFORMANCE_RUN")})
 		})
 	}
+	t.Run("token", func(t *testing.T) {
+		srv := envdtest.NewServer(envdtest.WithAccessToken("secret"))
+		defer srv.Close()
+		report(t, Target{URL: srv.URL, Token: "secret"}, Options{Run: "auth*"})
+	})
 	t.Run("fc", func(t *testing.T) {
 		srv := envdtest.NewServer(envdtest.WithDialect(envdtest.FC))
 		defer srv.Close()

@@ -193,6 +193,7 @@ func quickOutput(t *T, ctx context.Context, script string, pty bool) (string, er
 		}
 		out.Write(res.GetEvent().GetData().GetStdout())
 		out.Write(res.GetEvent().GetData().GetPty())
+		out.Write(res.GetEvent().GetData().GetStderr())
 	}
 }
 

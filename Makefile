@@ -95,6 +95,16 @@ fuzz: ## Fuzz every target for FUZZTIME (10s)
 		done; \
 	done
 
+.PHONY: faults
+faults: ## Try every call of the client with every fault, and print the matrix
+	FAULTS=all $(GO) test -count=1 -v -timeout 30m -run '^TestFaultMatrix$$' ./client
+
+SOAK ?= 30s
+
+.PHONY: soak
+soak: ## Put the client under load, mixed with faults for SOAK (30s)
+	SOAK=$(SOAK) $(GO) test -count=1 -v -timeout 0 -run '^TestSoak' ./client
+
 .PHONY: bench
 bench: ## Measure the client against the bare stub; with ENVD_URL on that envd
 	$(GO) test -run '^$$' -bench . -benchmem ./client

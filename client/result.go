@@ -32,7 +32,7 @@ func (r *run) result() error {
 		return r.exitError()
 	case r.final != nil:
 		if err := r.input.err(); err != nil {
-			return fail(CodeUnknown, fmt.Errorf("feeding stdin: %w", err))
+			return fail(toErrorCode(err), fmt.Errorf("feeding stdin: %w", err))
 		}
 		return nil
 	case r.timedOutByServer():

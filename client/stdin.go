@@ -6,8 +6,10 @@ package client
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"sync"
+	"time"
 
 	processpb "github.com/envd-go/envd/gen/process"
 	"github.com/envd-go/envd/gen/process/processconnect"
@@ -48,16 +50,20 @@ func (f *feeder) feed(in io.Reader) {
 	defer close(f.done)
 	err := f.copy(in)
 	if err == nil || f.ctx.Err() != nil || errors.Is(err, ErrNoInput) {
-		return // the command ended first, or wants no more: its end decides
+		return
 	}
-	f.mu.Lock()
-	f.failure = err
-	f.mu.Unlock()
-	if errors.Is(err, errors.ErrUnsupported) {
-		f.run.fail(err) // its input would never end
+	if !errors.Is(err, errors.ErrUnsupported) {
+		// Perhaps the end arrived and only the answer was lost.
+		select {
+		case <-f.ctx.Done():
+			return
+		case <-time.After(endGrace):
+		}
 	}
+	f.run.fail(fmt.Errorf("ending stdin: %w", err)) // or it would wait for more for ever
 }
 
+// copy sends all of in, and returns the error of ending the input after it.
 func (f *feeder) copy(in io.Reader) error {
 	buf := make([]byte, inputChunk)
 	for f.beginRead() {
@@ -67,17 +73,30 @@ func (f *feeder) copy(in io.Reader) error {
 		}
 		if n > 0 {
 			if err := f.send(f.ctx, buf[:n]); err != nil {
-				return errors.Join(err, f.close(f.ctx))
+				f.note(err)
+				return f.close(f.ctx)
 			}
 		}
-		if errors.Is(readErr, io.EOF) {
-			return f.close(f.ctx)
+		if readErr != nil && !errors.Is(readErr, io.EOF) {
+			f.note(readErr)
 		}
 		if readErr != nil {
-			return errors.Join(readErr, f.close(f.ctx))
+			return f.close(f.ctx)
 		}
 	}
 	return nil
+}
+
+// note keeps an error as the result of the feeding. It is called before the
+// input is closed, since the command may end right then. Where the command ended
+// first, or wants no more, its end decides.
+func (f *feeder) note(err error) {
+	if f.ctx.Err() != nil || errors.Is(err, ErrNoInput) {
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.failure = err
 }
 
 func (f *feeder) beginRead() bool {

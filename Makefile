@@ -31,8 +31,13 @@ live: ## Run the client's tests on the envd that ENVD_URL names
 	@test -n "$$ENVD_URL" || { echo "make: set ENVD_URL to the envd to test" >&2; exit 1; }
 	$(GO) test $(RACE) -count=1 ./client
 
+.PHONY: conformance
+conformance: ## Judge the embedded envd in every version and dialect, and ENVD_URL if set
+	$(GO) test $(RACE) ./conformance
+	@if [ -n "$$ENVD_URL" ]; then $(GO) run ./cmd/envdctl conformance; fi
+
 .PHONY: check
-check: check-fmt check-tidy vet check-cross lint check-generated test examples ## Run everything that CI runs
+check: check-fmt check-tidy vet check-cross lint check-generated test conformance examples ## Run everything that CI runs
 
 .PHONY: fmt
 fmt: ## Format Go and proto files

@@ -7,7 +7,7 @@
 // server and returns a [Report]; [Test] does so within go test:
 //
 //	func TestDaemon(t *testing.T) {
-//		conformance.Test(t, conformance.Target{URL: "http://127.0.0.1:49983"})
+//		conformance.Test(t, conformance.Target{URL: "http://127.0.0.1:49983"}, conformance.Options{})
 //	}
 //
 // The cases speak through the generated stubs and through plain HTTP with bytes

@@ -88,7 +88,7 @@ func ParseDeviations(text string) (Deviations, error) {
 
 func (all Deviations) apply(r *Result) {
 	for _, d := range all {
-		if !match(d.Pattern, r.ID) || d.Protocol != "" && d.Protocol != r.Protocol {
+		if !Match(d.Pattern, r.ID) || d.Protocol != "" && d.Protocol != r.Protocol {
 			continue
 		}
 		r.Reason = d.Reason
@@ -103,9 +103,9 @@ func (all Deviations) apply(r *Result) {
 	}
 }
 
-// match reports whether s matches a pattern in which "*" stands for any
+// Match reports whether s matches a pattern in which "*" stands for any
 // characters, none among them.
-func match(pattern, s string) bool {
+func Match(pattern, s string) bool {
 	head, rest, found := strings.Cut(pattern, "*")
 	if !found {
 		return pattern == s
@@ -114,7 +114,7 @@ func match(pattern, s string) bool {
 		return false
 	}
 	for s = s[len(head):]; ; s = s[1:] {
-		if match(rest, s) {
+		if Match(rest, s) {
 			return true
 		}
 		if s == "" {

@@ -4,6 +4,7 @@
 package conformance
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/base64"
@@ -16,8 +17,6 @@ import (
 	"strings"
 	"sync"
 	"time"
-
-	"bytes"
 
 	"github.com/envd-go/envd/gen/filesystem"
 	"github.com/envd-go/envd/gen/process"
@@ -199,6 +198,7 @@ func quickOutput(t *T, ctx context.Context, script string, pty bool) (string, er
 
 // LeftBehind is what the server still had after the run.
 type LeftBehind struct {
+	// Processes and Paths are the numbers of what the run has made.
 	Processes int `json:"processes"`
 	Paths     int `json:"paths"`
 	// Unknown says why it could not be asked.

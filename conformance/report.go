@@ -16,7 +16,9 @@ type Status string
 
 // The statuses.
 const (
+	// Pass is a case that holds.
 	Pass Status = "pass"
+	// Fail is one that does not, which nobody expected.
 	Fail Status = "fail"
 	// ExpectedFail is a failure that the deviations list.
 	ExpectedFail Status = "expected-fail"
@@ -32,24 +34,28 @@ func (s Status) OK() bool { return s != Fail && s != UnexpectedPass }
 
 // Result is how one case went over one protocol.
 type Result struct {
-	ID          string   `json:"id"`
-	Area        string   `json:"area"`
-	Procedure   string   `json:"procedure"`
-	Requirement string   `json:"requirement"`
-	Level       string   `json:"level"`
-	Protocol    Protocol `json:"protocol"`
-	Status      Status   `json:"status"`
+	// ID, Area, Procedure, Requirement and Level are those of the case.
+	ID          string `json:"id"`
+	Area        string `json:"area"`
+	Procedure   string `json:"procedure"`
+	Requirement string `json:"requirement"`
+	Level       string `json:"level"`
+	// Protocol is what was spoken, and Status how it went.
+	Protocol Protocol `json:"protocol"`
+	Status   Status   `json:"status"`
 	// Reason says why the case was not run, or why it is known to fail.
 	Reason string `json:"reason,omitempty"`
 	// Message says what was expected and what came.
 	Message string `json:"message,omitempty"`
 	// Exchange is what was sent and what came, cut to size and without tokens.
-	Exchange string  `json:"exchange,omitempty"`
-	Seconds  float64 `json:"seconds"`
+	Exchange string `json:"exchange,omitempty"`
+	// Seconds is how long it took.
+	Seconds float64 `json:"seconds"`
 }
 
-// Counts counts results.
+// Counts counts results, by status.
 type Counts struct {
+	// Pass and the others are the numbers of results with that status.
 	Pass           int `json:"pass"`
 	Fail           int `json:"fail"`
 	ExpectedFail   int `json:"expectedFail"`
@@ -79,14 +85,19 @@ func (c Counts) Total() int {
 
 // Report is the outcome of a run.
 type Report struct {
-	Schema     string     `json:"schema"`
-	URL        string     `json:"url"`
-	Started    time.Time  `json:"started"`
-	Seconds    float64    `json:"seconds"`
-	Profile    Profile    `json:"profile"`
-	Counts     Counts     `json:"counts"`
+	// Schema is the constant of that name.
+	Schema string `json:"schema"`
+	// URL is the server, Started and Seconds when the run was and how long.
+	URL     string    `json:"url"`
+	Started time.Time `json:"started"`
+	Seconds float64   `json:"seconds"`
+	// Profile is what the server turned out to be.
+	Profile Profile `json:"profile"`
+	// Counts counts the results, and Results has them, in the order of Cases.
+	Counts  Counts   `json:"counts"`
+	Results []Result `json:"results"`
+	// LeftBehind is what the server had of the run when it was over.
 	LeftBehind LeftBehind `json:"leftBehind"`
-	Results    []Result   `json:"results"`
 }
 
 // OK reports whether nothing unexpected happened.

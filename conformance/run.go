@@ -31,9 +31,10 @@ const (
 // server is any good is in the report.
 func Run(ctx context.Context, target Target, opts Options) (*Report, error) {
 	if target.URL == "" {
-		srv := envdtest.NewServer(envdtest.WithAccessToken(target.Token))
+		// Without a socket nobody else can run commands through it.
+		srv := envdtest.NewPipeServer(envdtest.WithAccessToken(target.Token))
 		defer srv.Close()
-		target.URL = srv.URL
+		target.URL, target.Transport = srv.URL, srv.Client().Transport
 	}
 	r, err := newRun(ctx, target, opts)
 	if err != nil {
@@ -86,7 +87,7 @@ type job struct {
 func (r *run) jobs() []job {
 	var jobs []job
 	for _, c := range Cases() {
-		if r.opts.Run != "" && !match(r.opts.Run, c.ID) {
+		if r.opts.Run != "" && !Match(r.opts.Run, c.ID) {
 			continue
 		}
 		if r.opts.Level != nil && c.Level > *r.opts.Level {

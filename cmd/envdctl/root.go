@@ -78,7 +78,7 @@ that is refused. Other exit codes are those of the command that it runs.`,
 	root.AddGroup(&cobra.Group{ID: groupProcesses, Title: "Commands in the sandbox:"},
 		&cobra.Group{ID: groupDaemon, Title: "The daemon:"})
 	addGroup(root, groupProcesses, a.execCommand(), a.shellCommand(), a.psCommand(), a.attachCommand(), a.killCommand(), a.signalCommand())
-	addGroup(root, groupDaemon, a.healthCommand(), a.metricsCommand(), a.envCommand(), a.initCommand(), a.driftCommand(), a.serveCommand())
+	addGroup(root, groupDaemon, a.healthCommand(), a.metricsCommand(), a.envCommand(), a.initCommand(), a.driftCommand(), a.conformanceCommand(), a.serveCommand())
 	root.AddCommand(a.versionCommand())
 	return root
 }

@@ -231,3 +231,25 @@ func TestFrozenBeforeFirstKeepalive(t *testing.T) {
 		}
 	})
 }
+
+// A daemon that never answers an attach in the moment of the command's end
+// does not hold it up for long.
+func TestAttachWithoutAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := envdtest.NewPipeServer(envdtest.WithVersion("0.3.7"))
+		defer srv.Close()
+		srv.Inject(envdtest.Fault{Procedure: connectRPC, Action: envdtest.Stall})
+		c, err := client.New(srv.URL, client.WithHTTPClient(srv.Client()), client.WithUser("user"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		err = c.Attach(context.Background(), client.PID(42)).Run()
+		if !errors.Is(err, client.ErrProcessNotFound) {
+			t.Errorf("Attach = %v, want ErrProcessNotFound", err)
+		}
+		if took := time.Since(began); took > 10*time.Second {
+			t.Errorf("it took %v", took)
+		}
+	})
+}

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"sync"
 	"time"
 
@@ -114,10 +115,8 @@ func (r *run) start() error {
 
 	waitCtx, cancel := r.startContext()
 	defer cancel()
-	select {
-	case <-r.started:
-	case <-waitCtx.Done():
-		return r.abandonStart(waitCtx)
+	if err := r.awaitStarted(waitCtx, selector); err != nil {
+		return err
 	}
 	if r.startErr != nil {
 		return r.failedStart(r.startErr)
@@ -135,6 +134,41 @@ func (r *run) start() error {
 		}
 	}
 	return nil
+}
+
+// awaitStarted waits for the start event, or for startErr. Old daemons never
+// answer an attach that lands in the moment of the command's end, so there the
+// list is asked from time to time.
+func (r *run) awaitStarted(ctx context.Context, selector Selector) error {
+	checks := time.NewTicker(endGrace)
+	defer checks.Stop()
+	for {
+		select {
+		case <-r.started:
+			return nil
+		case <-ctx.Done():
+			return r.abandonStart(ctx)
+		case <-checks.C:
+			if r.cmd.attach == nil || !r.hasGone(ctx, selector) {
+				continue
+			}
+			r.closeStream()
+			<-r.pumped
+			return &Error{Op: r.cmd.op(), Target: r.cmd.target(), Code: CodeNotFound, is: notFound(domainProcess),
+				Err: fmt.Errorf("%w: it ended just before, and how is not kept", ErrProcessNotFound)}
+		}
+	}
+}
+
+// hasGone reports whether the daemon says that there is no such command.
+func (r *run) hasGone(ctx context.Context, selector Selector) bool {
+	processes, err := r.client.list(ctx)
+	if err != nil {
+		return false
+	}
+	return !slices.ContainsFunc(processes, func(p *processpb.ProcessInfo) bool {
+		return selector == PID(p.GetPid()) || p.GetTag() != "" && selector == Tag(p.GetTag())
+	})
 }
 
 // attachSelector prefers a pid: tags get lost in daemons. A tag that is not in

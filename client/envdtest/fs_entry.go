@@ -14,14 +14,6 @@ import (
 	"github.com/envd-go/envd/internal/envdversion"
 )
 
-// statOp is the name of the call by which this version looks at a path.
-func (s *Server) statOp() string {
-	if s.cfg.version.Has(envdversion.LstatEntries) {
-		return "lstat"
-	}
-	return "stat"
-}
-
 // entry describes a path, under the name that was asked for.
 func (s *Server) entry(path string) (*filesystempb.EntryInfo, error) {
 	look := os.Lstat

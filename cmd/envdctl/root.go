@@ -76,9 +76,13 @@ that is refused. Other exit codes are those of the command that it runs.`,
 	flags.BoolVar(&a.json, "json", false, "print for programs: JSON")
 	flags.Var(&a.timeout, "timeout", "give up after this time, as 90, 1.5s or 2m; 0 is never")
 	root.AddGroup(&cobra.Group{ID: groupProcesses, Title: "Commands in the sandbox:"},
+		&cobra.Group{ID: groupFiles, Title: "Files of the sandbox:"},
 		&cobra.Group{ID: groupDaemon, Title: "The daemon:"})
 	addGroup(root, groupProcesses, a.execCommand(), a.shellCommand(), a.psCommand(), a.attachCommand(), a.killCommand(), a.signalCommand())
-	addGroup(root, groupDaemon, a.healthCommand(), a.metricsCommand(), a.envCommand(), a.initCommand(), a.driftCommand(), a.conformanceCommand(), a.serveCommand())
+	addGroup(root, groupFiles, a.lsCommand(), a.statCommand(), a.catCommand(), a.cpCommand(), a.mkdirCommand(), a.mvCommand(),
+		a.rmCommand(), a.watchCommand(), a.urlCommand())
+	addGroup(root, groupDaemon, a.healthCommand(), a.metricsCommand(), a.envCommand(), a.initCommand(), a.driftCommand(),
+		a.conformanceCommand(), a.serveCommand())
 	root.AddCommand(a.versionCommand())
 	return root
 }
@@ -86,6 +90,7 @@ that is refused. Other exit codes are those of the command that it runs.`,
 // The groups of commands in the help.
 const (
 	groupProcesses = "processes"
+	groupFiles     = "files"
 	groupDaemon    = "daemon"
 )
 

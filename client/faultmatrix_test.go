@@ -556,7 +556,7 @@ func matrixFaults() []matrixFault {
 		{name: "latency of 100 ms", fault: faultproxy.SlowDown(100*time.Millisecond, 0)},
 		{name: "bandwidth of 50 kB/s", fault: faultproxy.SlowDown(10*time.Millisecond, 512)},
 		{name: "paused for 0.5 s", fault: faultproxy.PauseAt(500 * time.Millisecond), needs: needBody, times: 1},
-		{name: "paused for 20 keepalives", fault: faultproxy.PauseAt(20 * time.Second), needs: needBody, times: 1, long: true},
+		{name: "paused for 30 keepalives", fault: faultproxy.PauseAt(30 * time.Second), needs: needBody, times: 1, long: true},
 		{name: "truncated answer", fault: faultproxy.Truncate, needs: needBody, notFiles: true},
 		{name: "corrupt answer", fault: faultproxy.Corrupt, needs: needBody, quick: true, notFiles: true},
 		{name: "frame of 4 GiB announced", fault: faultproxy.HugeLength, needs: needFrames, quick: true},
@@ -875,4 +875,41 @@ func reportMatrix(t *testing.T, results []matrixResult, want map[string]map[stri
 		t.Log("\n" + b.String())
 	}
 	t.Logf("%d cells: %d survived, %d failed", len(results), len(results)-failed, failed)
+}
+
+// Input that was lost is never a success, and a lost end of it no endless wait.
+func TestStdinLost(t *testing.T) {
+	tests := []struct {
+		name, procedure string
+		action          envdtest.Action
+		want            string // in the error; empty for success
+	}{
+		{"piece refused", "/process.Process/SendInput", envdtest.Respond, "feeding stdin"},
+		{"piece cut", "/process.Process/SendInput", envdtest.Refuse, "feeding stdin"},
+		{"answer to a piece lost", "/process.Process/SendInput", envdtest.Cut, "feeding stdin"},
+		{"end refused", "/process.Process/CloseStdin", envdtest.Respond, "ending stdin"},
+		{"end cut", "/process.Process/CloseStdin", envdtest.Refuse, "ending stdin"},
+		{"answer to the end lost", "/process.Process/CloseStdin", envdtest.Cut, ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			onPipe(t, nil, []client.Option{client.WithVersion("0.6.13")}, func(t *testing.T, srv *envdtest.Server, c *client.Client) {
+				srv.HandleCommand("cat", func(p *envdtest.Proc) int {
+					_, _ = io.Copy(p.Stdout, p.Stdin)
+					return 0
+				})
+				srv.Inject(envdtest.Fault{Procedure: tt.procedure, Action: tt.action})
+				cmd := c.Command(context.Background(), "cat")
+				cmd.Stdin = strings.NewReader("input")
+				out, err := cmd.Output()
+				if tt.want == "" && (err != nil || string(out) != "input") {
+					t.Errorf("Output = %q, %v", out, err)
+				}
+				if tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
+					t.Errorf("Output = %q, %v, want %q in the error", out, err, tt.want)
+				}
+				wantIdle(t, srv)
+			})
+		})
+	}
 }

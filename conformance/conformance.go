@@ -196,6 +196,8 @@ type Options struct {
 	Deviations Deviations
 	// AllowCrash runs cases that crash daemons with a known bug.
 	AllowCrash bool
+	// everything runs cases also where what they need is not there.
+	everything bool
 	// Progress is called after each result, one call at a time.
 	Progress func(done, total int, r *Result)
 }

@@ -48,7 +48,16 @@ func withStdin(req *process.StartRequest, on bool) *process.StartRequest {
 	return req
 }
 
+// withPTY gives the process a terminal. A script waits a little, since upstream
+// may lose what comes in the first moment; one case looks at just that.
 func withPTY(req *process.StartRequest, cols, rows uint32) *process.StartRequest {
+	if args := req.Process.Args; len(args) > 1 && args[0] == "-c" {
+		args[1] = "sleep 0.1; " + args[1]
+	}
+	return withBarePTY(req, cols, rows)
+}
+
+func withBarePTY(req *process.StartRequest, cols, rows uint32) *process.StartRequest {
 	req.Pty = &process.PTY{Size: &process.PTY_Size{Cols: cols, Rows: rows}}
 	return req
 }

@@ -346,6 +346,13 @@ var processPTYCases = []Case{
 			t.contains("pty", string(o.pty), "err\r\n")
 			t.equal("stdout and stderr", string(o.stdout)+string(o.stderr), "")
 		}},
+	{ID: "process/pty/first-output", Procedure: procStart, Level: Should, Needs: terminal,
+		Requirement: "What a process writes to its terminal in the first moment is not lost.",
+		Run: func(t *T) {
+			for range 10 {
+				t.contains("pty", string(t.complete(withBarePTY(script("echo first; sleep 0.1"), 80, 24)).pty), "first")
+			}
+		}},
 	{ID: "process/pty/exit", Procedure: procStart, Needs: terminal,
 		Requirement: "A process with a terminal ends as any other.",
 		Run:         func(t *T) { t.exited(t.complete(withPTY(script("exit 13"), 80, 24)), 13) }},
@@ -364,7 +371,7 @@ var processPTYCases = []Case{
 	{ID: "process/pty/no-size", Procedure: procStart, Needs: terminal, Since: since(envdversion.PTYWithoutSize),
 		Requirement: "A terminal without a size is 0 by 0.",
 		Run: func(t *T) {
-			req := script("stty size; sleep 0.1")
+			req := script("sleep 0.1; stty size; sleep 0.1")
 			req.Pty = &process.PTY{}
 			t.contains("stty size", string(t.complete(req).pty), "0 0")
 		}},

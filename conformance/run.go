@@ -17,7 +17,6 @@ import (
 	"time"
 
 	"github.com/envd-go/envd/client/envdtest"
-	"github.com/envd-go/envd/internal/envdversion"
 )
 
 const (
@@ -176,7 +175,7 @@ func (r *run) cannot(ctx context.Context, j job) string {
 		return fmt.Sprintf("needs %s, which the server does not speak", j.protocol)
 	}
 	for _, need := range j.Needs {
-		if !r.profile.has(need) {
+		if !r.opts.everything && !r.profile.has(need) {
 			return "needs " + string(need)
 		}
 	}
@@ -254,8 +253,6 @@ func (r *run) lock(name string) *sync.Mutex {
 	}
 	return r.locks[name]
 }
-
-func (r *run) has(f envdversion.Feature) bool { return r.profile.version.Has(f) }
 
 func (r *run) close() {
 	if r.owned != nil {

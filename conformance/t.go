@@ -24,7 +24,6 @@ import (
 	"github.com/envd-go/envd/gen/filesystem/filesystemconnect"
 	"github.com/envd-go/envd/gen/process"
 	"github.com/envd-go/envd/gen/process/processconnect"
-	"github.com/envd-go/envd/internal/envdversion"
 )
 
 // markerEnv marks what the suite has started; its value is the run's id.
@@ -77,8 +76,6 @@ func (t *T) connect() *T {
 
 // Context ends when the case's time is over.
 func (t *T) Context() context.Context { return t.ctx }
-
-func (t *T) has(f envdversion.Feature) bool { return t.run.has(f) }
 
 func (t *T) fail(message string) {
 	t.shared.mu.Lock()

@@ -153,7 +153,7 @@ func (c *Client) post(ctx context.Context, op, path string, query url.Values, pa
 	guard := newStallGuard(o.idle, cancel)
 	defer guard.disarm()
 
-	body := newUploadBody(c.sendsRaw(ctx, parts), parts, o, guard)
+	body := newUploadBody(tctx.Done(), c.sendsRaw(ctx, parts), parts, o, guard)
 	defer func() { body.detach() }()
 	req, err := http.NewRequestWithContext(tctx, http.MethodPost, c.filesURL(query), body)
 	if err != nil {

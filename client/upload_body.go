@@ -15,6 +15,7 @@ import (
 	"mime"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -214,13 +215,15 @@ type uploadBody struct {
 	guard       *stallGuard
 	began       time.Time
 
-	turn   chan struct{} // held by the one Read that runs
+	over   <-chan struct{} // closed when the request has ended
+	turn   chan struct{}   // held by the one Read that runs
+	inside *interruptible  // nil where no reader can block
 	closed atomic.Bool
 	ended  bool // under turn
 }
 
-func newUploadBody(raw bool, parts []part, o *transferOptions, guard *stallGuard) *uploadBody {
-	b := &uploadBody{raw: raw, boundary: "envd-" + rand.Text() + rand.Text(), parts: parts, opts: o, gzip: o.gzip, guard: guard}
+func newUploadBody(over <-chan struct{}, raw bool, parts []part, o *transferOptions, guard *stallGuard) *uploadBody {
+	b := &uploadBody{over: over, raw: raw, boundary: "envd-" + rand.Text() + rand.Text(), parts: parts, opts: o, gzip: o.gzip, guard: guard}
 	b.layOut()
 	return b
 }
@@ -236,6 +239,80 @@ func (b *uploadBody) layOut() {
 	if b.gzip {
 		b.r, b.length = newGzipReader(b.r), -1
 	}
+	if slices.ContainsFunc(b.parts, func(p part) bool { return mayBlock(p.src.r) }) {
+		b.inside = newInterruptible(b.r, b.over)
+		b.r = b.inside
+	}
+}
+
+// mayBlock reports whether a Read of r may take for ever. net/http waits for a
+// Read that runs before it gives up a request, so such a reader needs help.
+func mayBlock(r io.Reader) bool {
+	switch r := r.(type) {
+	case *bytes.Reader, *bytes.Buffer, *strings.Reader:
+		return false
+	case *os.File:
+		info, err := r.Stat()
+		return err != nil || !info.Mode().IsRegular()
+	}
+	return true
+}
+
+// interruptible is a reader that stops waiting for another one when over is
+// closed.
+type interruptible struct {
+	r    io.Reader
+	over <-chan struct{}
+	busy chan struct{} // held while r reads
+	buf  []byte        // of r while it reads
+	rest []byte        // was read and not asked for
+	err  error
+}
+
+const interruptibleBuffer = 64 << 10
+
+func newInterruptible(r io.Reader, over <-chan struct{}) *interruptible {
+	return &interruptible{r: r, over: over, busy: make(chan struct{}, 1)}
+}
+
+// Read gives what was read, or waits for more.
+func (i *interruptible) Read(p []byte) (int, error) {
+	if len(i.rest) == 0 && i.err == nil {
+		if err := i.fill(); err != nil {
+			return 0, err
+		}
+	}
+	if len(i.rest) == 0 {
+		return 0, i.err
+	}
+	n := copy(p, i.rest)
+	i.rest = i.rest[n:]
+	return n, nil
+}
+
+// fill reads once, in a goroutine that is left to itself if it takes for ever.
+func (i *interruptible) fill() error {
+	if i.buf == nil {
+		i.buf = make([]byte, interruptibleBuffer)
+	}
+	type result struct {
+		n   int
+		err error
+	}
+	got := make(chan result, 1)
+	i.busy <- struct{}{}
+	go func() {
+		defer func() { <-i.busy }()
+		n, err := i.r.Read(i.buf)
+		got <- result{n, err}
+	}()
+	select {
+	case r := <-got:
+		i.rest, i.err = i.buf[:r.n], r.err
+		return nil
+	case <-i.over:
+		return errBodyClosed
+	}
 }
 
 // again returns the same body from its first byte, where the readers can go
@@ -247,7 +324,7 @@ func (b *uploadBody) again() (*uploadBody, error) {
 			return nil, errors.New("connection was lost, and what was read of the data cannot be read again")
 		}
 	}
-	next := &uploadBody{raw: b.raw, boundary: b.boundary, parts: b.parts, opts: b.opts, gzip: b.gzip, guard: b.guard}
+	next := &uploadBody{over: b.over, raw: b.raw, boundary: b.boundary, parts: b.parts, opts: b.opts, gzip: b.gzip, guard: b.guard}
 	next.layOut()
 	return next, nil
 }
@@ -374,6 +451,15 @@ func (b *uploadBody) detach() {
 	select {
 	case b.turn <- struct{}{}:
 		<-b.turn
+	case <-timer.C:
+		return
+	}
+	if b.inside == nil {
+		return
+	}
+	select {
+	case b.inside.busy <- struct{}{}:
+		<-b.inside.busy
 	case <-timer.C:
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/envd-go/envd/gen/process"
@@ -68,6 +69,11 @@ type events struct {
 	pid     uint32
 	receive func() (*process.ProcessEvent, error)
 	cancel  context.CancelFunc
+	own     bool // it has started the process
+	tagged  bool
+	reading sync.Mutex // one reader at a time; holds over
+	over    bool
+	mu      sync.Mutex // holds seen, while a stream is read in the background
 	seen    outcome
 }
 
@@ -103,9 +109,9 @@ func (t *T) tryOpen(req *process.StartRequest) (*events, error) {
 	env[markerEnv] = t.run.id
 	req.Process.Envs = env
 	ctx, cancel := context.WithCancel(t.ctx)
-	t.cleanup(func(context.Context) { cancel() })
 	stream, err := t.proc.Start(ctx, req)
 	if err != nil {
+		cancel()
 		return nil, err
 	}
 	s, err := t.begin(cancel, func() (*process.ProcessEvent, error) {
@@ -113,8 +119,7 @@ func (t *T) tryOpen(req *process.StartRequest) (*events, error) {
 		return res.GetEvent(), err
 	})
 	if err == nil {
-		tagged := req.Tag != nil
-		t.cleanup(func(ctx context.Context) { s.kill(ctx, tagged) })
+		s.own, s.tagged = true, req.Tag != nil
 	}
 	return s, err
 }
@@ -130,9 +135,9 @@ func (t *T) attach(selector *process.ProcessSelector) *events {
 
 func (t *T) tryAttach(selector *process.ProcessSelector) (*events, error) {
 	ctx, cancel := context.WithCancel(t.ctx)
-	t.cleanup(func(context.Context) { cancel() })
 	stream, err := t.proc.Connect(ctx, &process.ConnectRequest{Process: selector})
 	if err != nil {
+		cancel()
 		return nil, err
 	}
 	return t.begin(cancel, func() (*process.ProcessEvent, error) {
@@ -143,6 +148,9 @@ func (t *T) tryAttach(selector *process.ProcessSelector) (*events, error) {
 
 func (t *T) begin(cancel context.CancelFunc, receive func() (*process.ProcessEvent, error)) (*events, error) {
 	first, err := receive()
+	if err != nil {
+		cancel()
+	}
 	if errors.Is(err, io.EOF) {
 		return nil, errors.New("the stream ended cleanly without any event")
 	}
@@ -154,20 +162,56 @@ func (t *T) begin(cancel context.CancelFunc, receive func() (*process.ProcessEve
 	}
 	s := &events{t: t, pid: first.GetStart().GetPid(), receive: receive, cancel: cancel}
 	s.seen.order = []string{"start"}
+	t.shared.mu.Lock()
+	t.shared.streams = append(t.shared.streams, s)
+	t.shared.mu.Unlock()
 	return s, nil
 }
 
-// kill ends the process before its stream is closed, since old daemons do not
-// bear the other order. With wait it also sees the process out of the list, for
-// a tag that is still there would disturb the next case.
-func (s *events) kill(ctx context.Context, wait bool) {
-	plain := *s.t
-	plain.header, plain.ctx = nil, ctx
-	t := plain.connect()
-	if s.seen.end == nil {
-		_ = t.signal(pid(s.pid), process.Signal_SIGNAL_SIGKILL)
+// plain returns a view without the headers of the stream.
+func (s *events) plain(ctx context.Context) *T {
+	t := *s.t
+	t.header, t.ctx = nil, ctx
+	return t.connect()
+}
+
+// finish ends what streams have started, reads them to their end, and only then
+// closes them: old daemons do not bear the other order.
+func finish(ctx context.Context, streams []*events) {
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+	defer cancel()
+	for _, s := range streams {
+		if s.own {
+			s.kill(ctx)
+		}
 	}
-	for wait && ctx.Err() == nil {
+	for _, s := range streams {
+		stop := context.AfterFunc(ctx, s.cancel)
+		s.rest()
+		stop()
+		s.cancel()
+	}
+	for _, s := range streams {
+		if s.tagged {
+			s.awaitGone(ctx)
+		}
+	}
+}
+
+func (s *events) kill(ctx context.Context) {
+	s.mu.Lock()
+	ended := s.seen.end != nil
+	s.mu.Unlock()
+	if !ended {
+		_ = s.plain(ctx).signal(pid(s.pid), process.Signal_SIGNAL_SIGKILL)
+	}
+}
+
+// awaitGone waits until the process is not listed any more, since a tag that is
+// still there would disturb the next case.
+func (s *events) awaitGone(ctx context.Context) {
+	t := s.plain(ctx)
+	for ctx.Err() == nil {
 		pids, err := markedPIDs(ctx, t, func(run string) bool { return run == t.run.id })
 		if err != nil || !slices.Contains(pids, s.pid) {
 			return
@@ -178,12 +222,19 @@ func (s *events) kill(ctx context.Context, wait bool) {
 
 // next receives one event; false is the end of the stream.
 func (s *events) next() bool {
-	event, err := s.receive()
-	if errors.Is(err, io.EOF) {
+	s.reading.Lock()
+	defer s.reading.Unlock()
+	if s.over {
 		return false
 	}
+	event, err := s.receive()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if err != nil {
-		s.seen.err = err
+		s.over = true
+		if !errors.Is(err, io.EOF) {
+			s.seen.err = err
+		}
 		return false
 	}
 	o, kind := &s.seen, ""

@@ -480,17 +480,16 @@ var keepaliveCases = []Case{
 }
 
 var tagCases = []Case{
-	{ID: "process/tag/among-others", Procedure: procSignal, Level: Should, Needs: shell, lock: "tags",
+	{ID: "process/tag/among-others", Procedure: procUpdate, Level: Should, Needs: shell, lock: "tags",
 		Requirement: "A process is found by its tag also when processes with other tags run.",
 		Run: func(t *T) {
-			var all []*events
 			tags := []string{"a-" + t.run.id, "b-" + t.run.id, "c-" + t.run.id, "d-" + t.run.id}
 			for _, tag := range tags {
-				all = append(all, t.open(withTag(script("exec sleep 30"), tag)))
+				t.open(withTag(script("exec sleep 30"), tag))
 			}
 			for i, tag := range tags {
-				t.ok(t.signal(byTag(tag), sigKill), "SendSignal to tag %d of %d", i+1, len(tags))
-				t.killed(all[i].wait(), "signal: killed")
+				_, err := t.proc.Update(t.ctx, &process.UpdateRequest{Process: byTag(tag)})
+				t.ok(err, "Update of tag %d of %d", i+1, len(tags))
 			}
 		}},
 	{ID: "process/tag/shared", Procedure: procStart, Needs: shell, lock: "tags",

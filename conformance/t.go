@@ -50,6 +50,7 @@ type shared struct {
 	skip     string
 	dir      string
 	cleanups []func(context.Context)
+	streams  []*events
 }
 
 func newT(ctx context.Context, r *run, j job) *T {
@@ -135,6 +136,7 @@ func (t *T) clean() {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.ctx), cleanupTimeout)
 	defer cancel()
 	t.shared.log.stop()
+	finish(ctx, t.shared.streams)
 	for _, fn := range slices.Backward(t.shared.cleanups) {
 		fn(ctx)
 	}

@@ -230,13 +230,13 @@ func rewrite(change func(p piece) (out [][]byte, stop bool)) Fault {
 	}
 }
 
-// once makes a fault of a change that strikes at the first piece of the kind,
-// or at the first of a body without frames.
+// once makes a fault of a change that strikes at the first piece of the kind. A
+// body without frames counts as data.
 func once(at kind, change func(p piece) (out [][]byte, stop bool)) Fault {
 	return func(x *exchange) error {
 		struck := false
 		return rewrite(func(p piece) ([][]byte, bool) {
-			if struck || p.kind != at && p.kind != kindBytes {
+			if struck || p.kind != at && (p.kind != kindBytes || at != kindData) {
 				return [][]byte{p.data}, false
 			}
 			struck = true

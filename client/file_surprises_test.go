@@ -437,6 +437,10 @@ func TestFileDefectMissing(t *testing.T) {
 		checkPathError(t, "ReadFile", err, missing, fs.ErrNotExist)
 		_, err = c.Open(t.Context(), missing)
 		checkPathError(t, "Open", err, missing, fs.ErrNotExist)
+		dir += "/dir"
+		if err := c.MkdirAll(t.Context(), dir); err != nil {
+			t.Fatal(err)
+		}
 		if entries, err := c.ReadDir(t.Context(), dir); err != nil || len(entries) != 0 {
 			t.Errorf("ReadDir of an empty directory = %v, %v", entries, err)
 		}

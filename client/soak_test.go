@@ -164,7 +164,10 @@ func nonceCommand(ctx context.Context, c *client.Client) (*client.Cmd, func(out 
 func TestSoak(t *testing.T) {
 	size := newSoakSize(t)
 	for _, tg := range targets(t) {
-		if tg.name == "0.6.13/binary" && os.Getenv(client.EnvURL) == "" || tg.name == "live/binary" {
+		// A running daemon is loaded only when that is asked for: old ones crash
+		// when clients hang up under output.
+		live := tg.name == "live/binary" && os.Getenv("SOAK") != ""
+		if tg.name == "0.6.13/binary" && os.Getenv(client.EnvURL) == "" || live {
 			t.Run(tg.name, func(t *testing.T) { soak(t, tg, size) })
 		}
 	}

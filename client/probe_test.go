@@ -83,6 +83,7 @@ func TestProbeLive(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
+	before := runningShells(t, c)
 	caps, err := c.Probe(context.Background())
 	if err != nil {
 		t.Fatal(err)
@@ -95,15 +96,24 @@ func TestProbeLive(t *testing.T) {
 		}
 		wantInRange(t, caps, v)
 	}
-	left, err := c.Processes(context.Background())
+	for pid := range runningShells(t, c) {
+		if !before[pid] {
+			t.Errorf("Probe left pid %d running", pid)
+		}
+	}
+}
+
+func runningShells(t *testing.T, c *client.Client) map[uint32]bool {
+	t.Helper()
+	processes, err := c.Processes(context.Background())
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, p := range left {
-		if p.Path == "/bin/sh" {
-			t.Errorf("Probe left %v running", p)
-		}
+	shells := map[uint32]bool{}
+	for _, p := range processes {
+		shells[p.PID] = p.Path == "/bin/sh" && p.Tag == "" && p.Dir == ""
 	}
+	return shells
 }
 
 func TestProbeRefused(t *testing.T) {

@@ -37,7 +37,7 @@ conformance: ## Judge the embedded envd in every version and dialect, and ENVD_U
 	@if [ -n "$$ENVD_URL" ]; then $(GO) run ./cmd/envdctl conformance; fi
 
 .PHONY: check
-check: check-fmt check-tidy vet check-cross lint check-generated test conformance examples ## Run everything that CI runs
+check: check-fmt check-tidy vet check-cross lint check-generated breaking test conformance examples ## Run everything that CI runs
 
 .PHONY: fmt
 fmt: ## Format Go and proto files
@@ -70,6 +70,18 @@ check-generated: ## Fail when gen/ is not what proto/ generates
 	$(BUF) generate -o $(TMP)/generated
 	@diff -r gen $(TMP)/generated/gen || { echo "gen/ is stale: run make generate"; exit 1; }
 	@rm -rf $(TMP)/generated
+
+.PHONY: protocol-diff
+protocol-diff: ## Compare the contract with another version: FROM=folder, image or git revision; FORMAT=json
+	@$(GO) run ./internal/cmd/protocoldiff -from "$(FROM)" -against "$(or $(AGAINST),proto)" -format "$(or $(FORMAT),text)"
+
+.PHONY: breaking
+breaking: ## Fail when the contract breaks a supported envd or the last release
+	$(GO) run ./internal/cmd/protocoldiff -mode breaking
+
+.PHONY: baselines
+baselines: ## Write the images of supported versions that are missing
+	$(GO) run ./internal/cmd/protocoldiff -mode baselines
 
 .PHONY: tidy
 tidy: ## Tidy the module files

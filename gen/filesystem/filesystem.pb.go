@@ -41,7 +41,8 @@ const (
 	FileType_FILE_TYPE_UNSPECIFIED FileType = 0
 	FileType_FILE_TYPE_FILE        FileType = 1
 	FileType_FILE_TYPE_DIRECTORY   FileType = 2
-	FileType_FILE_TYPE_SYMLINK     FileType = 3
+	// Since envd 0.5.5.
+	FileType_FILE_TYPE_SYMLINK FileType = 3
 )
 
 // Enum value maps for FileType.

@@ -108,7 +108,7 @@ type Row struct {
 	// ("process.StartRequest.stdin") or endpoint ("POST /files/compose") that
 	// it belongs to.
 	Element string
-	// Adds lists the RPCs and fields that came with it. Together with Since they
+	// Adds lists the RPCs, fields and enum values that came with it. Together with Since they
 	// are the "Since envd" notes of the contract.
 	Adds []string
 	// Probe asks a daemon whether it has the feature; nil where that cannot be
@@ -141,7 +141,7 @@ var table = [featureCount]Row{
 	FilesGzip:           {Name: "files-gzip", Since: V(0, 5, 3), Element: "GET /files", Probe: probeFilesGzip, Summary: "gzip both ways and a true Last-Modified"},
 	SupplementaryGroups: {Name: "supplementary-groups", Since: V(0, 5, 3), Element: "process.Process/Start", Summary: "commands have their user's groups"},
 	ShellWrapper:        {Name: "shell-wrapper", Since: V(0, 5, 4), Element: "process.Process/Start", Probe: probeShellWrapper, Summary: "an unknown command exits 127, and PATH is the request's"},
-	MakeDirDetails:      {Name: "make-dir-details", Since: V(0, 5, 5), Element: "filesystem.MakeDirResponse.entry", Probe: probeMakeDirDetails, Summary: "MakeDir describes the directory in full"},
+	MakeDirDetails:      {Name: "make-dir-details", Since: V(0, 5, 5), Element: "filesystem.MakeDirResponse.entry", Adds: []string{"filesystem.FileType.FILE_TYPE_SYMLINK"}, Probe: probeMakeDirDetails, Summary: "MakeDir describes the directory in full"},
 	Compose:             {Name: "compose", Since: V(0, 5, 5), Element: "POST /files/compose", Probe: probeCompose, Summary: "files can be joined on the server"},
 	RawUpload:           {Name: "raw-upload", Since: V(0, 5, 7), Element: "POST /files", Probe: probeRawUpload, Summary: "uploads as application/octet-stream"},
 	ParentRaceFixed:     {Name: "parent-race-fixed", Since: V(0, 5, 8), Element: "POST /files", Summary: "parallel uploads into a new tree do not collide"},

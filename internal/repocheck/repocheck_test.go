@@ -231,6 +231,7 @@ var (
 	blockLine = regexp.MustCompile(`^(message|service|enum) (\w+) \{`)
 	rpcLine   = regexp.MustCompile(`^\s+rpc (\w+)\(`)
 	fieldLine = regexp.MustCompile(`^\s+(?:optional |repeated )?[\w.<>, ]+ (\w+) = \d+`)
+	valueLine = regexp.MustCompile(`^\s+([A-Z]\w+) = \d+;`)
 )
 
 // sinceNotes reads from a .proto file which version brought which RPC or field.
@@ -249,6 +250,8 @@ func sinceNotes(pkg string, data []byte) map[string]string {
 			block = pkg + "." + blockLine.FindStringSubmatch(line)[2]
 		case rpcLine.MatchString(line) && since != "":
 			notes[block+"/"+rpcLine.FindStringSubmatch(line)[1]] = since
+		case valueLine.MatchString(line) && since != "":
+			notes[block+"."+valueLine.FindStringSubmatch(line)[1]] = since
 		case fieldLine.MatchString(line) && since != "":
 			notes[block+"."+fieldLine.FindStringSubmatch(line)[1]] = since
 		}
@@ -296,6 +299,12 @@ func TestTableElements(t *testing.T) {
 			}
 		}
 		addFields(known, file.Messages())
+		for i := range file.Enums().Len() {
+			enum := file.Enums().Get(i)
+			for j := range enum.Values().Len() {
+				known[string(enum.FullName())+"."+string(enum.Values().Get(j).Name())] = true
+			}
+		}
 	}
 	for _, row := range envdversion.Features() {
 		for _, element := range append(slices.Clone(row.Adds), row.Element) {

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -50,8 +51,21 @@ func logFeatures(t *testing.T, caps *client.Capabilities) {
 	}
 }
 
+// everyVersion lists each release from the oldest on that the version table
+// names: the embedded envd can be any of them.
+func everyVersion() []envdversion.Version {
+	all := envdversion.Supported()
+	for _, row := range envdversion.Features() {
+		if row.Since.Compare(envdversion.Oldest) > 0 {
+			all = append(all, row.Since)
+		}
+	}
+	slices.SortFunc(all, envdversion.Version.Compare)
+	return slices.Compact(all)
+}
+
 func TestProbeVersions(t *testing.T) {
-	for _, v := range envdversion.Supported() {
+	for _, v := range everyVersion() {
 		t.Run(v.String(), func(t *testing.T) {
 			srv := envdtest.NewServer(envdtest.WithVersion(v.String()))
 			defer srv.Close()

@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"flag"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -375,3 +376,29 @@ func TestMakeTargets(t *testing.T) {
 	}
 	check(".ci/run", data)
 }
+
+// docs/versions.md shows the version table.
+func TestVersionsDoc(t *testing.T) {
+	var b strings.Builder
+	b.WriteString("# Which envd can do what\n\nMade from `internal/envdversion/features.go` by `go test ./internal/repocheck -update`.\n\n")
+	b.WriteString("| since | until | feature | belongs to | name |\n|---|---|---|---|---|\n")
+	for _, row := range envdversion.Features() {
+		until := ""
+		if !row.Until.IsZero() {
+			until = row.Until.String()
+		}
+		b.WriteString("| " + strings.Join([]string{row.Since.String(), until, row.Summary, "`" + row.Element + "`", row.Name}, " | ") + " |\n")
+	}
+	name := filepath.Join(root, "docs/versions.md")
+	if *update {
+		if err := os.WriteFile(name, []byte(b.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := os.ReadFile(name)
+	if err != nil || string(got) != b.String() {
+		t.Errorf("docs/versions.md is not what the version table says (%v); run go test ./internal/repocheck -update", err)
+	}
+}
+
+var update = flag.Bool("update", false, "write what is made from the code")

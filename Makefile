@@ -73,11 +73,13 @@ check-generated: ## Fail when gen/ is not what proto/ generates
 
 .PHONY: protocol-diff
 protocol-diff: ## Compare the contract with another version: FROM=folder, image or git revision; FORMAT=json
-	@$(GO) run ./internal/cmd/protocoldiff -from "$(FROM)" -against "$(or $(AGAINST),proto)" -format "$(or $(FORMAT),text)"
+	@$(GO) build -o $(TMP)/protocoldiff ./internal/cmd/protocoldiff
+	@$(TMP)/protocoldiff -from "$(FROM)" -against "$(or $(AGAINST),proto)" -format "$(or $(FORMAT),text)"
 
 .PHONY: breaking
 breaking: ## Fail when the contract breaks a supported envd or the last release
-	$(GO) run ./internal/cmd/protocoldiff -mode breaking
+	@$(GO) build -o $(TMP)/protocoldiff ./internal/cmd/protocoldiff
+	$(TMP)/protocoldiff -mode breaking
 
 .PHONY: baselines
 baselines: ## Write the images of supported versions that are missing

@@ -244,7 +244,11 @@ func (d *differ) compareFields(before, after protoreflect.MessageDescriptor) {
 		}
 		if now = after.Fields().ByName(old.Name()); now != nil && before.Fields().ByNumber(now.Number()) == nil {
 			moved[now.Number()] = true
-			d.add("changed", "field", fullName(old), fmt.Sprintf("number %d becomes %d", old.Number(), now.Number()), Breaking, Safe)
+			json := Safe
+			if kindOf(old) != kindOf(now) {
+				_, json = kindVerdict(old, now)
+			}
+			d.add("changed", "field", fullName(old), fmt.Sprintf("number %d becomes %d", old.Number(), now.Number()), Breaking, json)
 			continue
 		}
 		verdict := Breaking

@@ -246,7 +246,7 @@ func (r *Report) merge(findings []finding) {
 			matched = true
 			c := &r.Changes[i]
 			c.Buf = append(c.Buf, f.Type+": "+f.Message)
-			if c.Wire == Safe && c.JSON == Safe && c.Kind != "added" {
+			if c.Wire == Safe && c.JSON == Safe {
 				c.Wire, c.JSON = Breaking, Breaking
 			}
 		}

@@ -136,7 +136,7 @@ func parse(root, path, label string) (sourceFile, error) {
 // there, files that use what holds it.
 func (f *sourceFile) uses(c *Change) bool {
 	if f.text != "" {
-		return strings.Contains(f.text, `"`+c.Name+`"`)
+		return strings.Contains(f.text, `"`+c.Name+`"`) && strings.HasSuffix(f.path, "features.go")
 	}
 	pkg, rest, _ := strings.Cut(c.Name, ".")
 	if !slices.Contains(f.packages, pkg) {
@@ -151,7 +151,11 @@ func (f *sourceFile) uses(c *Change) bool {
 		if len(parts) < 2 {
 			return false
 		}
-		return c.What == "field" && f.names[goName(strings.Join(parts[:len(parts)-1], "_"))]
+		holder := goName(strings.Join(parts[:len(parts)-1], "_"))
+		if c.What == "rpc" {
+			return f.names["Register"+holder+"Handler"] || f.names["New"+holder+"Client"]
+		}
+		return f.names[holder]
 	}
 	switch c.What {
 	case "rpc":

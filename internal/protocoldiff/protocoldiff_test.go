@@ -299,6 +299,25 @@ func TestInputs(t *testing.T) {
 	}
 }
 
+// A name that was reserved and is used again is safe to us alone.
+func TestReservedNameUsedAgain(t *testing.T) {
+	buf := needsBuf(t)
+	before, after := t.TempDir(), t.TempDir()
+	for _, dir := range []string{before, after} {
+		copyFile(t, filepath.Join(root, "proto/process/process.proto"), filepath.Join(dir, "process.proto"))
+	}
+	const line = "  string path = 3;"
+	edit(t, filepath.Join(root, "proto/filesystem/filesystem.proto"), filepath.Join(before, "filesystem.proto"), line, line+"\n  reserved \"foo\";")
+	edit(t, filepath.Join(root, "proto/filesystem/filesystem.proto"), filepath.Join(after, "filesystem.proto"), line, line+"\n  string foo = 42;")
+	report, err := buf.Diff(context.Background(), before, after)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !report.Breaks() {
+		t.Errorf("buf says that this breaks, and the report does not: %+v", report.Changes)
+	}
+}
+
 // TestWalk goes the way of docs/protocol-changes.md with a made-up change, on
 // a copy of the tree.
 func TestWalk(t *testing.T) {
@@ -318,8 +337,11 @@ func TestWalk(t *testing.T) {
 		"  string path = 3;", "  string path = 3;\n\n  // A number of the file.\n  uint64 inode = 42;")
 
 	out, code := runMake(t, tree, "protocol-diff", "FROM="+news)
-	if code == 0 {
-		t.Error("protocol-diff of a breaking change succeeded")
+	if code == 0 || !strings.Contains(out, "Error 1") {
+		t.Errorf("protocol-diff of a breaking change ended with %d:\n%s", code, out)
+	}
+	if out, _ := runMake(t, tree, "protocol-diff", "FROM=no-such-thing"); !strings.Contains(out, "Error 2") {
+		t.Errorf("protocol-diff of nothing:\n%s", out)
 	}
 	for _, want := range []string{
 		"added    rpc        process.Process/Pause  [safe]",

@@ -121,7 +121,10 @@ func (t *tool) breaking() error {
 		}
 	}
 	tag, err := t.lastTag()
-	if err != nil || tag == "" {
+	if err != nil {
+		return err
+	}
+	if tag == "" {
 		fmt.Fprintln(t.out, "last release: there is none yet")
 		return broken
 	}
@@ -151,11 +154,16 @@ func (t *tool) hold(version, reason string) error {
 	return errBreaking
 }
 
+// lastTag returns the tag of the last release, or "" if there is none.
 func (t *tool) lastTag() (string, error) {
-	cmd := exec.Command("git", "describe", "--tags", "--abbrev=0", "--match", "v*")
+	cmd := exec.Command("git", "tag", "--list", "v*", "--sort=-v:refname")
 	cmd.Dir = t.root
 	out, err := cmd.Output()
-	return strings.TrimSpace(string(out)), err
+	if err != nil {
+		return "", fmt.Errorf("asking git for the last release: %w", err)
+	}
+	tag, _, _ := strings.Cut(string(out), "\n")
+	return tag, nil
 }
 
 func baselinePath(v envdversion.Version) string {

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"sync/atomic"
 	"time"
 
 	processpb "github.com/envd-go/envd/gen/process"
@@ -27,6 +28,26 @@ type reattacher struct {
 	fruitless bool
 	// err is why the last try failed.
 	err error
+	// config is what the command was, where it was attached to and thus has no
+	// marker of ours.
+	config atomic.Pointer[processpb.ProcessConfig]
+}
+
+// remember asks what the command is, so that it is known again. It is asked
+// only where that will be needed.
+func (r *run) remember(ctx context.Context) {
+	if r.cmd.attach == nil || r.client.config.reattach == 0 {
+		return
+	}
+	listed, err := r.client.list(ctx)
+	if err != nil {
+		return
+	}
+	for _, p := range listed {
+		if p.GetPid() == r.process.PID() {
+			r.again.config.Store(p.GetConfig())
+		}
+	}
 }
 
 // resume joins the command again after lost ended its stream. It returns nil

@@ -7,8 +7,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -250,6 +252,57 @@ func TestAttachWithoutAnswer(t *testing.T) {
 		}
 		if took := time.Since(began); took > 10*time.Second {
 			t.Errorf("it took %v", took)
+		}
+	})
+}
+
+// What was attached to is known again by what it is, since a daemon that was
+// started again may give its pid to another command.
+func TestAttachAfterRestart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		before, after := envdtest.NewPipeServer(), envdtest.NewPipeServer()
+		defer before.Close()
+		defer after.Close()
+		var current atomic.Pointer[envdtest.Server]
+		current.Store(before)
+		var running []*client.Cmd
+		for _, srv := range []*envdtest.Server{before, after} {
+			srv.HandleCommand("slow", slowCommand(0))
+			if srv == after {
+				srv.HandleCommand("slow", func(*envdtest.Proc) int { time.Sleep(time.Minute); return 0 })
+			}
+			c, err := client.New(srv.URL, client.WithHTTPClient(srv.Client()), client.WithUser("user"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			cmd := c.Command(context.Background(), "slow")
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			running = append(running, cmd)
+		}
+		gateway := roundTripper(func(req *http.Request) (*http.Response, error) {
+			return current.Load().Client().Transport.RoundTrip(req)
+		})
+		c, err := client.New(before.URL, client.WithTransport(gateway), client.WithReattach(3), client.WithUser("user"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		before.Inject(envdtest.Fault{Procedure: connectRPC, Action: envdtest.Cut, After: envdtest.Amount{Events: 2}})
+		again := c.Attach(context.Background(), client.PID(running[0].Process.PID()))
+		again.Stdout = io.Discard
+		if err := again.Start(); err != nil {
+			t.Fatal(err)
+		}
+		current.Store(after)
+		err = again.Wait()
+		if err == nil || errors.Is(err, client.ErrOutputGap) {
+			t.Errorf("Wait = %v: it joined another command", err)
+		}
+		for _, cmd := range running {
+			if err := cmd.Wait(); err != nil {
+				t.Errorf("a bystander ended with %v", err)
+			}
 		}
 	})
 }

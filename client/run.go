@@ -121,6 +121,7 @@ func (r *run) start() error {
 	if r.startErr != nil {
 		return r.failedStart(r.startErr)
 	}
+	r.remember(waitCtx)
 	r.input = newFeeder(r)
 	go r.supervise()
 	if c.Stdin != nil {

@@ -11,6 +11,8 @@ import (
 	"os"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	processpb "github.com/envd-go/envd/gen/process"
 	"github.com/envd-go/envd/internal/envdversion"
 )
@@ -152,8 +154,14 @@ func (r *run) listed(ctx context.Context) (bool, error) {
 // isOurs reports whether p is the command of this run. A daemon that was
 // started again numbers its commands anew, so the pid alone does not tell.
 func (r *run) isOurs(p *processpb.ProcessInfo) bool {
-	return p.GetPid() == r.process.PID() &&
-		(r.marker == "" || p.GetConfig().GetEnvs()[StartMarker] == string(r.marker))
+	if p.GetPid() != r.process.PID() {
+		return false
+	}
+	if r.marker != "" {
+		return p.GetConfig().GetEnvs()[StartMarker] == string(r.marker)
+	}
+	known := r.again.config.Load()
+	return known == nil || proto.Equal(known, p.GetConfig())
 }
 
 func (r *run) hasEnded() bool {

@@ -89,9 +89,11 @@ func TestInputBlocks(t *testing.T) {
 			select {
 			case err := <-blocked:
 				t.Errorf("SendInput did not block: %v", err)
+				blocked <- err
 			case err := <-closed:
 				// CloseStdin may have come first: then the write has nowhere to go.
 				t.Logf("CloseStdin: %v", err)
+				closed <- err
 			default:
 			}
 			kill(t, c, pid)

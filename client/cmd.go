@@ -46,9 +46,9 @@ type Cmd struct {
 
 	// Stdin is read and fed to the command as fast as it takes it; at its end
 	// the command reads EOF. Without it, and without StdinPipe, the command's
-	// input is empty, except that envd before 0.3.0 leaves it open. EOF needs envd 0.5.2, so that Start fails with
-	// [errors.ErrUnsupported] on an older one. A Read that still blocks when
-	// the command ends is abandoned.
+	// input is empty, except that envd before 0.3.0 leaves it open. EOF needs
+	// envd 0.5.2, so that Start fails with [errors.ErrUnsupported] on an older
+	// one. A Read that still blocks when the command ends is abandoned.
 	Stdin io.Reader
 	// Stdout and Stderr receive what the command writes, as it comes: the order
 	// within each is kept, the order between the two is not known. A writer

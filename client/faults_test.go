@@ -200,7 +200,12 @@ func TestLostStream(t *testing.T) {
 					t.Errorf("the sandbox is there, but %v", err)
 				}
 				var lost *client.StreamLostError
-				if !errors.As(err, &lost) || lost.Fate != tt.fate || lost.PID != cmd.Process.PID() {
+				if !errors.As(err, &lost) || lost.PID != cmd.Process.PID() {
+					t.Fatalf("error is %v, want a lost stream", err)
+				}
+				// A command that is just ending may still be there to be killed.
+				ending := tt.name == "before the end" && lost.Fate == client.FateKilled
+				if lost.Fate != tt.fate && !ending {
 					t.Errorf("error is %v, want fate %q", err, tt.fate)
 				}
 				if cmd.ProcessState != nil {

@@ -60,12 +60,13 @@ type run struct {
 	failure  error
 
 	// Set by supervise before it closes done.
-	reason   error // why the command was ended, if it was
-	faulty   bool  // it was because of fail, not of a context or timeout
-	detached bool
-	killErr  error         // why the kill is not confirmed
-	final    *ProcessState // nil if the end event never came
-	lost     *StreamLostError
+	reason     error // why the command was ended, if it was
+	faulty     bool  // it was because of fail, not of a context or timeout
+	detached   bool
+	killErr    error         // why the kill is not confirmed
+	killedNone bool          // the kill found no command any more
+	final      *ProcessState // nil if the end event never came
+	lost       *StreamLostError
 }
 
 func newRun(c *Cmd) *run {

@@ -245,7 +245,7 @@ func (r *run) kill() {
 			err = r.killOnce(ctx)
 		}
 	}
-	if err != nil && !errors.Is(err, ErrProcessNotFound) {
+	if r.killedNone = errors.Is(err, ErrProcessNotFound); err != nil && !r.killedNone {
 		r.killErr = err
 		r.client.config.logger.WarnContext(ctx, "envd: command could not be killed", "pid", r.process.PID(), "error", err)
 	}
@@ -326,10 +326,13 @@ func (r *run) examineLoss() *StreamLostError {
 		lost.Fate = FateRunning
 	default:
 		// Nobody holds on to the command any more but this call.
-		if r.kill(); r.killErr == nil {
-			lost.Fate = FateKilled
-		} else {
+		switch r.kill(); {
+		case r.killErr != nil:
 			lost.Fate = FateRunning
+		case r.killedNone:
+			lost.Fate = FateGone
+		default:
+			lost.Fate = FateKilled
 		}
 	}
 	return lost

@@ -293,10 +293,8 @@ func (c *Client) mkdir(ctx context.Context, path string) error {
 	if err := checkRPCPath(path); err != nil {
 		return err
 	}
-	rctx, cancel := c.withRequestTimeout(ctx)
-	defer cancel()
-	_, err := c.filesystems.MakeDir(rctx, &filesystempb.MakeDirRequest{Path: path})
-	return toError(rctx, domainFile, "mkdir", path, err)
+	_, err := c.makeDir(ctx, "mkdir", path)
+	return err
 }
 
 // Rename moves a file, directory or symlink. A file at newPath is replaced, in

@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"path"
 	"slices"
 	"strings"
@@ -21,17 +20,13 @@ import (
 	"github.com/envd-go/envd/client"
 )
 
-// script runs a shell script in the directory, which it makes first. Targets
-// that run no real commands skip the test.
+// script runs a shell script in the directory, which it makes first.
 func script(t *testing.T, c *client.Client, dir, text string) {
 	t.Helper()
 	mustMkdir(t, c, dir)
 	cmd := c.Command(t.Context(), "/bin/sh", "-ec", text)
 	cmd.Dir = dir
 	out, err := cmd.CombinedOutput()
-	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
-		t.Skip("this envd runs no shell")
-	}
 	if err != nil {
 		t.Fatalf("script: %v\n%s", err, out)
 	}

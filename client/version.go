@@ -105,8 +105,7 @@ func (c *Client) canCloseStdin(ctx context.Context) (bool, error) {
 	}
 	ctx, cancel := c.withRequestTimeout(ctx)
 	defer cancel()
-	const noSuchPID = 1<<32 - 1
-	_, err := c.processes.CloseStdin(ctx, &processpb.CloseStdinRequest{Process: PID(noSuchPID).proto()})
+	_, err := c.processes.CloseStdin(ctx, &processpb.CloseStdinRequest{Process: PID(envdversion.NoSuchPID).proto()})
 	switch {
 	case err == nil || isRemote(err) && connect.CodeOf(err) != connect.CodeUnimplemented:
 		c.closeStdin.Store(closeStdinYes)

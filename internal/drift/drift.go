@@ -13,9 +13,7 @@ import (
 	"crypto/rand"
 	"encoding/binary"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"slices"
@@ -252,7 +250,7 @@ func (e *examination) look(c codec, procedure string, reply *envdversion.Reply) 
 	if err != nil {
 		return
 	}
-	if isMissing(reply) {
+	if !reply.Routed() {
 		e.add(Finding{MissingRPC, procedure, where, rowOf(procedure)})
 		return
 	}
@@ -264,9 +262,11 @@ func (e *examination) look(c codec, procedure string, reply *envdversion.Reply) 
 		e.message(c, method.Output(), reply.Body, where)
 		return
 	}
-	frames, err := splitFrames(reply.Body)
+	frames, err := envdversion.SplitStream(reply.Body)
 	if err != nil {
-		e.add(Finding{Unreadable, procedure, where, err.Error()})
+		e.add(Finding{Unreadable, procedure, where, "the stream breaks off: " + err.Error()})
+	} else {
+		frames = frames[:len(frames)-1] // the end of the stream is none of the contract's messages
 	}
 	for _, frame := range frames {
 		e.message(c, method.Output(), frame, where)
@@ -279,12 +279,6 @@ func (e *examination) message(c codec, desc protoreflect.MessageDescriptor, data
 	}
 }
 
-// isMissing reports whether the daemon does not have what was called.
-func isMissing(reply *envdversion.Reply) bool {
-	return reply.Status == http.StatusNotImplemented ||
-		reply.Status == http.StatusNotFound && strings.HasPrefix(reply.Header.Get("Content-Type"), "text/plain")
-}
-
 // rowOf says what the version table knows of an element.
 func rowOf(element string) string {
 	for _, row := range envdversion.Features() {
@@ -293,26 +287,6 @@ func rowOf(element string) string {
 		}
 	}
 	return ""
-}
-
-// splitFrames returns the messages of a stream without its end.
-func splitFrames(body []byte) ([][]byte, error) {
-	var frames [][]byte
-	for len(body) > 0 {
-		if len(body) < 5 {
-			return frames, io.ErrUnexpectedEOF
-		}
-		size := uint64(binary.BigEndian.Uint32(body[1:5]))
-		if uint64(len(body)) < 5+size {
-			return frames, io.ErrUnexpectedEOF
-		}
-		if body[0]&2 != 0 {
-			return frames, nil
-		}
-		frames = append(frames, body[5:5+size])
-		body = body[5+size:]
-	}
-	return frames, errors.New("the stream has no end-of-stream message")
 }
 
 // files calls the RPCs that describe files.
@@ -443,8 +417,7 @@ func listedPID(body []byte) (uint32, bool) {
 // endpoints asks for each RPC of the contract that was not called yet with a
 // request that can do nothing: an unknown pid or path.
 func (e *examination) endpoints(ctx context.Context) {
-	const noSuchPID = 1<<32 - 1
-	nobody := fields{"process": fields{"pid": uint32(noSuchPID)}}
+	nobody := fields{"process": fields{"pid": uint32(envdversion.NoSuchPID)}}
 	harmless := map[string]fields{
 		"process.Process/Connect":        nobody,
 		"process.Process/Update":         nobody,
@@ -496,7 +469,7 @@ func (e *examination) keys(ctx context.Context, request envdversion.Request, end
 		e.add(Finding{Unreadable, endpoint, "the call", err.Error()})
 		return
 	}
-	if isMissing(reply) || reply.Status == http.StatusMethodNotAllowed {
+	if !reply.Routed() || reply.Status == http.StatusMethodNotAllowed {
 		e.add(Finding{MissingEndpoint, endpoint, "the call", rowOf(endpoint)})
 		return
 	}

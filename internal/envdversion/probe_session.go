@@ -115,26 +115,36 @@ type streamMessage struct {
 }
 
 func readStream(body []byte) ([]streamMessage, error) {
-	var messages []streamMessage
-	for len(body) > 0 {
-		if len(body) < 5 {
-			return nil, io.ErrUnexpectedEOF
-		}
-		size := binary.BigEndian.Uint32(body[1:5])
-		if uint64(len(body)) < 5+uint64(size) {
-			return nil, io.ErrUnexpectedEOF
-		}
-		var message streamMessage
-		if err := json.Unmarshal(body[5:5+size], &message); err != nil {
+	frames, err := SplitStream(body)
+	if err != nil {
+		return nil, err
+	}
+	messages := make([]streamMessage, len(frames))
+	for i, frame := range frames {
+		if err := json.Unmarshal(frame, &messages[i]); err != nil {
 			return nil, err
 		}
-		messages = append(messages, message)
+	}
+	return messages, nil
+}
+
+// SplitStream returns the messages of a Connect stream; the last one is the end
+// of the stream. Where that is missing, it returns those that came and
+// [io.ErrUnexpectedEOF].
+func SplitStream(body []byte) ([][]byte, error) {
+	var frames [][]byte
+	for len(body) >= 5 {
+		size := uint64(binary.BigEndian.Uint32(body[1:5]))
+		if uint64(len(body)) < 5+size {
+			break
+		}
+		frames = append(frames, body[5:5+size])
 		if body[0]&2 != 0 {
-			return messages, nil
+			return frames, nil
 		}
 		body = body[5+size:]
 	}
-	return nil, io.ErrUnexpectedEOF
+	return frames, io.ErrUnexpectedEOF
 }
 
 // start runs a command and returns its pid, its standard output, and its exit
@@ -228,9 +238,9 @@ func (r *Reply) brief() string {
 	return fmt.Sprintf("status %d, %q", r.Status, text)
 }
 
-// routed reports whether the daemon has what was called: it answers for the
+// Routed reports whether the daemon has what was called: it answers for the
 // rest with a text, or says that it is not implemented.
-func (r *Reply) routed() bool {
+func (r *Reply) Routed() bool {
 	if r.Status == http.StatusNotImplemented {
 		return false
 	}

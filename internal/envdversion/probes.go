@@ -32,7 +32,7 @@ func probeRPC(procedure string, request map[string]any) probe {
 		if reply.Status == http.StatusUnauthorized {
 			return Unknown, "", fmt.Errorf("answered with %s", reply.brief())
 		}
-		return found(reply.routed(), reply.brief())
+		return found(reply.Routed(), reply.brief())
 	}
 }
 
@@ -284,9 +284,9 @@ func probeExitRetention(ctx context.Context, s *session) (State, string, error) 
 	return Unknown, "", errors.New("no end event and no error")
 }
 
-// noSuchPID is a pid that no command has.
-const noSuchPID = 1<<32 - 1
+// NoSuchPID is a pid that no command has: what is asked of it changes nothing.
+const NoSuchPID = 1<<32 - 1
 
-var probeCloseStdin = probeRPC("process.Process/CloseStdin", map[string]any{"process": map[string]any{"pid": uint32(noSuchPID)}})
+var probeCloseStdin = probeRPC("process.Process/CloseStdin", map[string]any{"process": map[string]any{"pid": uint32(NoSuchPID)}})
 
 var probePollingWatcher = probeRPC("filesystem.Filesystem/RemoveWatcher", map[string]any{"watcherId": "none"})

@@ -5,6 +5,7 @@ package envdtest
 
 import (
 	"io"
+	"slices"
 	"sync"
 )
 
@@ -42,7 +43,9 @@ func (p *outputPipe) Write(data []byte) (int, error) {
 	}
 	written := 0
 	for written < len(data) {
-		chunk := data[written:min(written+p.size, len(data))]
+		// A close lets the writer go, and use data again, while the reader
+		// still copies.
+		chunk := slices.Clone(data[written:min(written+p.size, len(data))])
 		if !p.pass(chunk) {
 			return written, io.ErrClosedPipe
 		}

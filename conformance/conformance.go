@@ -181,8 +181,8 @@ type Target struct {
 
 // Options say how to run. The zero value runs everything.
 type Options struct {
-	// Run is a pattern that ids must match; "*" stands for any characters. An
-	// empty one matches all.
+	// Run is a pattern that ids must match, or several with commas between
+	// them; "*" stands for any characters. An empty one matches all.
 	Run string
 	// Protocols limits the protocols.
 	Protocols []Protocol

@@ -55,7 +55,7 @@ func TestEmbedded(t *testing.T) {
 	t.Run("fc", func(t *testing.T) {
 		srv := envdtest.NewServer(envdtest.WithDialect(envdtest.FC))
 		defer srv.Close()
-		known, err := LoadDeviations("fc")
+		known, err := LoadDeviations("fc-0.5.2")
 		if err != nil {
 			t.Fatal(err)
 		}

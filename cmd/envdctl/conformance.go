@@ -46,14 +46,13 @@ It is safe on a sandbox that is in use: it works in a directory of its own below
 /tmp, kills what it starts, and never calls POST /init.
 
 It ends with 0 when nothing unexpected happened, and with 1 otherwise. Failures
-that are known belong into a list of deviations: each line is a pattern of ids
-and the reason. A case in the list that passes is unexpected too. These lists
-come with envdctl: ` + strings.Join(conformance.ShippedDeviations(), ", ") + `.`,
+that are known belong in a list of deviations, a YAML file of ids and reasons.
+A case in the list that passes is unexpected too. These lists come with envdctl: ` + strings.Join(conformance.ShippedDeviations(), ", ") + `.`,
 		Example: `  # Is my daemon compatible?
   envdctl conformance --url http://127.0.0.1:49983 --user user
 
   # In CI
-  envdctl conformance --url "$URL" --deviations known.txt --report junit -o envd.xml
+  envdctl conformance --url "$URL" --deviations known.yaml --report junit -o envd.xml
 
   # One case, with what was sent and what came
   envdctl conformance --url "$URL" --run process/start/exit-code`,
@@ -62,7 +61,7 @@ come with envdctl: ` + strings.Join(conformance.ShippedDeviations(), ", ") + `.`
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.StringVar(&f.run, "run", "", "`PATTERN` of the ids to try; * stands for any characters")
+	flags.StringVar(&f.run, "run", "", "`PATTERNS` of the ids to try, with commas between; * stands for any characters")
 	flags.StringVar(&f.level, "level", "may", "weakest level to try: must, should or may")
 	flags.StringSliceVar(&f.protocols, "protocol", nil, "protocols to try: http, connect+json, connect+proto, grpc-web (default: all)")
 	flags.StringVar(&f.version, "envd-version", "auto", "envd release that the server claims to be; auto asks it")

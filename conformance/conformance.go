@@ -15,7 +15,8 @@
 //
 // It is safe on a sandbox that is in use: what a case makes lies in one
 // directory below /tmp, which is removed; what it starts is marked and killed.
-// It never calls POST /init, nor any endpoint that is for orchestrators.
+// Unless [Options.AllowInit] says so it does not call POST /init, and it never
+// calls an endpoint that is for orchestrators alone.
 package conformance
 
 import (
@@ -108,6 +109,8 @@ const (
 	NeedOpen Need = "a server without an access token"
 	// NeedCrash is the permission to crash the server.
 	NeedCrash Need = "permission to crash the server"
+	// NeedInit is the permission to call POST /init.
+	NeedInit Need = "permission to call POST /init"
 )
 
 // A Case is one requirement on a server.
@@ -132,6 +135,9 @@ type Case struct {
 	lock string
 }
 
+// alone reports whether no other case may run at the same time.
+func (c *Case) alone() bool { return slices.Contains(c.Needs, NeedInit) }
+
 // Area returns the first two parts of the id: "process/start".
 func (c *Case) Area() string {
 	parts := strings.Split(c.ID, "/")
@@ -149,7 +155,7 @@ func Cases() []Case {
 		processListCases, processConnectCases, processSignalCases, processInputCases, processPTYCases,
 		keepaliveCases, tagCases,
 		filesGetCases, filesUploadCases, composeCases, httpCases, authCases,
-		fsStatCases, fsListCases, fsChangeCases, fsWatchCases, concurrencyCases,
+		fsStatCases, fsListCases, fsChangeCases, fsWatchCases, concurrencyCases, initCases,
 	)
 	all = slices.Concat(all, wireCases())
 	for i := range all {
@@ -196,6 +202,9 @@ type Options struct {
 	Deviations Deviations
 	// AllowCrash runs cases that crash daemons with a known bug.
 	AllowCrash bool
+	// AllowInit runs cases that call POST /init. What they change they change
+	// back, except that envd before 0.5.25 keeps variables that were added.
+	AllowInit bool
 	// everything runs cases also where what they need is not there.
 	everything bool
 	// Progress is called after each result, one call at a time.

@@ -44,14 +44,14 @@ func TestEmbedded(t *testing.T) {
 		t.Run(v.String(), func(t *testing.T) {
 			srv := envdtest.NewServer(envdtest.WithVersion(v.String()))
 			defer srv.Close()
-			report(t, Target{URL: srv.URL, Version: v.String()}, Options{Run: os.Getenv("ENVD_CONFORMANCE_RUN")})
+			report(t, Target{URL: srv.URL, Version: v.String()}, Options{Run: os.Getenv("ENVD_CONFORMANCE_RUN"), AllowInit: true})
+		})
+		t.Run(v.String()+" with a token", func(t *testing.T) {
+			srv := envdtest.NewServer(envdtest.WithVersion(v.String()), envdtest.WithAccessToken("secret"))
+			defer srv.Close()
+			report(t, Target{URL: srv.URL, Token: "secret", Version: v.String()}, Options{Run: "auth*,init*", AllowInit: true})
 		})
 	}
-	t.Run("token", func(t *testing.T) {
-		srv := envdtest.NewServer(envdtest.WithAccessToken("secret"))
-		defer srv.Close()
-		report(t, Target{URL: srv.URL, Token: "secret"}, Options{Run: "auth*"})
-	})
 	t.Run("fc", func(t *testing.T) {
 		srv := envdtest.NewServer(envdtest.WithDialect(envdtest.FC))
 		defer srv.Close()
@@ -59,18 +59,18 @@ func TestEmbedded(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		report(t, Target{URL: srv.URL, Version: "0.5.2"}, Options{Run: os.Getenv("ENVD_CONFORMANCE_RUN"), Deviations: known})
+		report(t, Target{URL: srv.URL, Version: "0.5.2"}, Options{Run: os.Getenv("ENVD_CONFORMANCE_RUN"), Deviations: known, AllowInit: true})
 	})
 }
 
 // TestLive runs the suite on the envd that ENVD_URL names, with the deviations
-// of its version.
+// of its version. It calls POST /init only if ENVD_CONFORMANCE_INIT is set.
 func TestLive(t *testing.T) {
 	url := os.Getenv("ENVD_URL")
 	if url == "" {
 		t.Skip("set ENVD_URL to run the suite on a running envd")
 	}
-	opts := Options{Run: os.Getenv("ENVD_CONFORMANCE_RUN")}
+	opts := Options{Run: os.Getenv("ENVD_CONFORMANCE_RUN"), AllowInit: os.Getenv("ENVD_CONFORMANCE_INIT") != ""}
 	version := os.Getenv("ENVD_VERSION")
 	if name := "upstream-" + version; slices.Contains(ShippedDeviations(), name) {
 		known, err := LoadDeviations(name)

@@ -79,6 +79,7 @@ func (t *T) raw(path, content string, header ...string) *reply {
 
 // file uploads a new file and returns its path.
 func (t *T) file(name, content string) string {
+	defer t.prepare()()
 	p := t.path(name)
 	t.put(p, content)
 	return p

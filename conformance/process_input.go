@@ -4,6 +4,7 @@
 package conformance
 
 import (
+	"context"
 	"encoding/base64"
 	"fmt"
 	"strconv"
@@ -300,7 +301,12 @@ type inputCall struct {
 }
 
 func (t *T) inputStream() *inputCall {
-	stream, err := t.proc.StreamInput(t.ctx)
+	ctx, cancel := context.WithCancel(t.ctx)
+	stream, err := t.proc.StreamInput(ctx)
+	t.cleanup(func(context.Context) {
+		cancel()
+		_, _ = stream.CloseAndReceive() // or its request would wait for more for ever
+	})
 	t.ok(err, "StreamInput")
 	return &inputCall{t, stream}
 }

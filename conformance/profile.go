@@ -35,6 +35,9 @@ type Profile struct {
 	Protocols []Protocol `json:"protocols"`
 	// Has are the needs of cases that it meets.
 	Has []Need `json:"has"`
+	// Traits are what the server does where servers differ. They are looked at
+	// in runs of all cases only.
+	Traits []Trait `json:"traits,omitempty"`
 
 	version envdversion.Version
 }
@@ -82,6 +85,9 @@ func (r *run) look(ctx context.Context) error {
 		r.profile.Protocols = []Protocol{JSON} // whose cases then say what is wrong
 	}
 	r.lookAtNeeds(ctx)
+	if r.opts.Run == "" && !r.opts.everything {
+		r.lookAtTraits(ctx)
+	}
 	return nil
 }
 
@@ -158,6 +164,7 @@ func (r *run) lookAtNeeds(ctx context.Context) {
 	have(NeedToken, r.target.Token != "")
 	have(NeedOpen, r.target.Token == "")
 	have(NeedCrash, r.opts.AllowCrash)
+	have(NeedInit, r.opts.AllowInit)
 	t := r.probeT(ctx, r.profile.Protocols[0])
 	_, err := t.fs.MakeDir(ctx, &filesystem.MakeDirRequest{Path: r.root()})
 	have(NeedFilesystem, err == nil)
@@ -198,19 +205,20 @@ func quickOutput(t *T, ctx context.Context, script string, pty bool) (string, er
 
 // LeftBehind is what the server still had after the run.
 type LeftBehind struct {
-	// Processes and Paths are the numbers of what the run has made.
+	// Processes, Paths and Watchers are the numbers of what the run has made.
 	Processes int `json:"processes"`
 	Paths     int `json:"paths"`
+	Watchers  int `json:"watchers"`
 	// Unknown says why it could not be asked.
 	Unknown string `json:"unknown,omitempty"`
 }
 
-// String returns "0 processes, 0 paths".
+// String returns "0 processes, 0 paths, 0 watchers".
 func (l LeftBehind) String() string {
 	if l.Unknown != "" {
 		return "unknown: " + l.Unknown
 	}
-	return fmt.Sprintf("%d processes, %d paths", l.Processes, l.Paths)
+	return fmt.Sprintf("%d processes, %d paths, %d watchers", l.Processes, l.Paths, l.Watchers)
 }
 
 // leftBehind removes what the run has left and counts what is there still.
@@ -225,6 +233,7 @@ func (r *run) leftBehind(ctx context.Context) LeftBehind {
 			left.Paths = 1
 		}
 	}
+	left.Watchers = r.liveWatchers(ctx, t)
 	for {
 		pids, err := markedPIDs(ctx, t, func(run string) bool { return run == r.id })
 		if err != nil {
@@ -243,6 +252,19 @@ func (r *run) leftBehind(ctx context.Context) LeftBehind {
 		case <-time.After(100 * time.Millisecond):
 		}
 	}
+}
+
+// liveWatchers counts the polling watchers that the server still knows.
+func (r *run) liveWatchers(ctx context.Context, t *T) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n := 0
+	for _, id := range r.watchers {
+		if _, err := t.fs.GetWatcherEvents(ctx, &filesystem.GetWatcherEventsRequest{WatcherId: id}); err == nil {
+			n++
+		}
+	}
+	return n
 }
 
 func markedPIDs(ctx context.Context, t *T, want func(run string) bool) ([]uint32, error) {

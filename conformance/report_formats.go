@@ -123,6 +123,12 @@ func (r *Report) WriteMarkdown(w io.Writer) error {
 		c := g.counts
 		fmt.Fprintf(&b, "| %s | %d | %d | %d | %d |\n", g.name, c.Pass, c.Fail+c.UnexpectedPass, c.ExpectedFail, c.NotRun)
 	}
+	if len(r.Profile.Traits) > 0 {
+		b.WriteString("\n## What servers differ in\n\n")
+	}
+	for _, trait := range r.Profile.Traits {
+		fmt.Fprintf(&b, "- %s: %s\n", trait.Name, inline(trait.Value))
+	}
 	for _, section := range []struct {
 		title string
 		want  func(Status) bool
@@ -196,7 +202,10 @@ var page = template.Must(template.New("report").Funcs(template.FuncMap{"printabl
 :root{color-scheme:light dark;--ok:#1a7f37;--bad:#cf222e;--known:#9a6700;--off:#6e7781}
 body{font:15px/1.5 system-ui,sans-serif;max-width:70rem;margin:0 auto;padding:1rem;overflow-wrap:anywhere}
 h1{font-size:1.4rem}table{border-collapse:collapse;display:block;overflow-x:auto}th,td{padding:.2rem .6rem;text-align:right;border-bottom:1px solid #8884}
-th:first-child,td:first-child{text-align:left}.pass{color:var(--ok)}.fail,.unexpected-pass{color:var(--bad);font-weight:600}.expected-fail{color:var(--known)}.not-run{color:var(--off)}
+th,td{white-space:nowrap}th:first-child,td:first-child{text-align:left}td span{display:block;padding:0 .4rem;border-radius:.3rem}
+td .pass{background:#1a7f3722}td .expected-fail{background:#9a670033}td .fail{background:#cf222e33}dl{display:grid;grid-template-columns:auto 1fr;gap:.1rem 1rem;font-size:14px}dd{margin:0}
+@media(max-width:36rem){th,td{padding:.2rem;font-size:12px}}
+.pass{color:var(--ok)}.fail,.unexpected-pass{color:var(--bad);font-weight:600}.expected-fail{color:var(--known)}.not-run{color:var(--off)}
 details{border-bottom:1px solid #8884;padding:.25rem 0}summary{cursor:pointer}pre{overflow-x:auto;background:#8882;padding:.5rem;font-size:12px}
 fieldset{border:0;padding:0;margin:1rem 0;display:flex;gap:1rem;flex-wrap:wrap}
 {{range $s := .Statuses}}body:has(#show-{{$s}}:not(:checked)) details.{{$s}}{display:none}
@@ -205,8 +214,11 @@ fieldset{border:0;padding:0;margin:1rem 0;display:flex;gap:1rem;flex-wrap:wrap}
 <p>{{printable .URL}}, version {{.Profile.Version}} ({{.Profile.VersionFrom}}), {{.Started.Format "2006-01-02 15:04 MST"}}</p>
 <p><strong class="{{.Counts.Class}}">{{.Counts}}</strong> in {{printf "%.1f" .Seconds}} s. Left behind: {{.LeftBehind}}.</p>
 <table><thead><tr><th>area</th>{{range .Over}}<th>{{.}}</th>{{end}}</tr></thead><tbody>
-{{range $g := .Areas}}<tr><td>{{$g.Name}}</td>{{range $.Over}}<td>{{with $g.Cell .}}<span class="{{.Class}}">{{.Pass}}/{{.Tried}}</span>{{end}}</td>{{end}}</tr>
+{{range $g := .Areas}}<tr><td>{{$g.Name}}</td>{{range $.Over}}<td>{{with $g.Cell .}}<span class="{{.Class}}">{{if .Tried}}{{.Pass}}/{{.Tried}}{{else}}–{{end}}</span>{{end}}</td>{{end}}</tr>
 {{end}}</tbody></table>
+{{with .Profile.Traits}}<details open><summary>What servers differ in</summary><dl>{{range .}}<dt>{{.Name}}</dt><dd>{{printable .Value}}</dd>
+{{end}}</dl></details>
+{{end}}
 <fieldset>{{range .Statuses}}<label><input type="checkbox" id="show-{{.}}"{{if ne . "pass"}} checked{{end}}> {{.}}</label>{{end}}</fieldset>
 {{range .Results}}<details class="{{.Status}}"><summary><span class="{{.Status}}">{{.Status}}</span> <code>{{.ID}}</code> over {{.Protocol}}</summary>
 <p>{{.Level}}: {{.Requirement}} <small>{{.Procedure}}</small></p>{{if .Reason}}<p>{{printable .Reason}}</p>{{end}}

@@ -13,12 +13,18 @@ import (
 func (r *Report) WriteText(w io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "envd conformance of %s, version %s (%s), speaking %s\n\n", printable(r.URL), r.Profile.Version, r.Profile.VersionFrom, protocols(r.Profile.Protocols))
+	for _, trait := range r.Profile.Traits {
+		fmt.Fprintf(&b, "  %-22s %s\n", trait.Name, printable(trait.Value))
+	}
+	if len(r.Profile.Traits) > 0 {
+		b.WriteString("\n")
+	}
 	for _, g := range r.areas() {
 		fmt.Fprintf(&b, "  %-22s %s\n", g.name, g.counts)
 	}
 	for i := range r.Results {
 		if res := &r.Results[i]; !res.Status.OK() {
-			res.writeText(&b)
+			res.writeText(&b, r.URL)
 		}
 	}
 	r.writeReasons(&b, ExpectedFail, "known deviations")
@@ -28,7 +34,7 @@ func (r *Report) WriteText(w io.Writer) error {
 	return err
 }
 
-func (r *Result) writeText(b *strings.Builder) {
+func (r *Result) writeText(b *strings.Builder, url string) {
 	fmt.Fprintf(b, "\n%s %s over %s (%s)\n", strings.ToUpper(string(r.Status)), r.ID, r.Protocol, r.Procedure)
 	fmt.Fprintf(b, "  %s: %s\n", strings.ToUpper(r.Level), r.Requirement)
 	for line := range strings.Lines(printable(r.Message)) {
@@ -37,7 +43,7 @@ func (r *Result) writeText(b *strings.Builder) {
 	for line := range strings.Lines(r.Exchange) {
 		fmt.Fprintf(b, "    %s\n", strings.TrimRight(line, "\n"))
 	}
-	fmt.Fprintf(b, "  again: envdctl conformance --run '%s'\n", r.ID)
+	fmt.Fprintf(b, "  again: envdctl conformance --url '%s' --run '%s'\n", printable(url), r.ID)
 }
 
 // writeReasons lists the results of one status by reason.

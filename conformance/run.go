@@ -101,7 +101,8 @@ func (r *run) jobs() []job {
 	return jobs
 }
 
-// each calls fn for every job, several at a time.
+// each calls fn for every job, several at a time, and then for each of those
+// that have to be alone.
 func (r *run) each(jobs []job, fn func(int)) {
 	n := r.opts.Parallel
 	if n <= 0 {
@@ -116,11 +117,19 @@ func (r *run) each(jobs []job, fn func(int)) {
 			}
 		})
 	}
+	var alone []int
 	for i := range jobs {
+		if jobs[i].alone() {
+			alone = append(alone, i)
+			continue
+		}
 		next <- i
 	}
 	close(next)
 	workers.Wait()
+	for _, i := range alone {
+		fn(i)
+	}
 }
 
 func (r *run) progress(total int, result *Result) {
@@ -171,7 +180,7 @@ func (r *run) cannot(ctx context.Context, j job) string {
 	if !j.Until.IsZero() && (v.IsZero() || v.Compare(j.Until) >= 0) {
 		return fmt.Sprintf("is for envd before %s", j.Until)
 	}
-	if j.protocol != HTTP && !slices.Contains(r.profile.Protocols, j.protocol) {
+	if j.protocol != HTTP && !r.opts.everything && !slices.Contains(r.profile.Protocols, j.protocol) {
 		return fmt.Sprintf("needs %s, which the server does not speak", j.protocol)
 	}
 	for _, need := range j.Needs {
@@ -188,6 +197,10 @@ func (r *run) attempt(ctx context.Context, j job) (failure, exchange, skip strin
 	if timeout <= 0 {
 		timeout = defaultTimeout
 	}
+	return r.attemptFor(ctx, j, timeout)
+}
+
+func (r *run) attemptFor(ctx context.Context, j job, timeout time.Duration) (failure, exchange, skip string) {
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("the case took longer than %s", timeout))
 	defer cancel()
 	t := newT(ctx, r, j)
@@ -218,7 +231,11 @@ func (r *run) attempt(ctx context.Context, j job) (failure, exchange, skip strin
 
 // Fatalf says what is wrong and ends the case.
 func (t *T) Fatalf(format string, args ...any) {
-	t.fail(fmt.Sprintf(format, args...))
+	message := fmt.Sprintf(format, args...)
+	if t.shared.preparing.Load() > 0 {
+		message = preparation + message
+	}
+	t.fail(message)
 	runtime.Goexit()
 }
 
@@ -243,6 +260,14 @@ type run struct {
 	mu    sync.Mutex
 	done  int
 	locks map[string]*sync.Mutex
+	// watchers are the ids of the polling watchers of all cases.
+	watchers []string
+}
+
+func (r *run) addWatcher(id string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.watchers = append(r.watchers, id)
 }
 
 func (r *run) lock(name string) *sync.Mutex {

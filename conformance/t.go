@@ -16,6 +16,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"connectrpc.com/connect/v2"
 	"connectrpc.com/connect/v2/connecthttp"
@@ -51,6 +52,19 @@ type shared struct {
 	dir      string
 	cleanups []func(context.Context)
 	streams  []*events
+	// preparing counts what goes on that only prepares what the case is about.
+	preparing atomic.Int32
+}
+
+// preparation begins the message of a case that failed before it came to its
+// requirement.
+const preparation = "preparing the case: "
+
+// prepare says that what follows is preparation, until the returned function
+// is called.
+func (t *T) prepare() (done func()) {
+	t.shared.preparing.Add(1)
+	return func() { t.shared.preparing.Add(-1) }
 }
 
 func newT(ctx context.Context, r *run, j job) *T {
@@ -147,6 +161,7 @@ func (t *T) dir() string {
 	if t.shared.dir != "" {
 		return t.shared.dir
 	}
+	defer t.prepare()()
 	dir := t.run.root() + "/" + randomName()
 	if _, err := t.fs.MakeDir(t.ctx, &filesystem.MakeDirRequest{Path: dir}); err != nil {
 		t.Fatalf("making the directory of the case, %s: %v", dir, err)

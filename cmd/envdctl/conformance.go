@@ -30,6 +30,7 @@ type conformanceFlags struct {
 	deviations  string
 	caseTimeout duration
 	allowCrash  bool
+	allowInit   bool
 	list        bool
 	clean       string
 }
@@ -43,7 +44,7 @@ func (a *app) conformanceCommand() *cobra.Command {
 them it does not meet. Without --url it tries an embedded envd.
 
 It is safe on a sandbox that is in use: it works in a directory of its own below
-/tmp, kills what it starts, and never calls POST /init.
+/tmp, kills what it starts, and calls POST /init only with --allow-init.
 
 It ends with 0 when nothing unexpected happened, and with 1 otherwise. Failures
 that are known belong in a list of deviations, a YAML file of ids and reasons.
@@ -71,6 +72,7 @@ A case in the list that passes is unexpected too. These lists come with envdctl:
 	flags.IntVar(&f.parallel, "parallel", 0, "cases at a time (default 8)")
 	flags.Var(&f.caseTimeout, "case-timeout", "time for one case (default 20s)")
 	flags.BoolVar(&f.allowCrash, "allow-crash", false, "try cases that crash daemons with a known bug")
+	flags.BoolVar(&f.allowInit, "allow-init", false, "try cases that call POST /init, which changes the sandbox's variables and defaults for a moment")
 	flags.BoolVar(&f.list, "list", false, "list the cases and try none")
 	flags.StringVar(&f.clean, "clean", "", "show what killed runs have left; --clean=apply removes it")
 	flags.Lookup("clean").NoOptDefVal = "show"
@@ -117,7 +119,7 @@ func (a *app) conformanceTarget(cmd *cobra.Command, f *conformanceFlags) (confor
 		User:    a.setting(cmd, "user", a.user, client.EnvUser),
 		Version: f.version,
 	}
-	opts := conformance.Options{Run: f.run, Parallel: f.parallel, Timeout: time.Duration(f.caseTimeout), AllowCrash: f.allowCrash}
+	opts := conformance.Options{Run: f.run, Parallel: f.parallel, Timeout: time.Duration(f.caseTimeout), AllowCrash: f.allowCrash, AllowInit: f.allowInit}
 	for _, header := range a.headers {
 		key, value, ok := strings.Cut(header, "=")
 		if !ok || key == "" {

@@ -43,7 +43,7 @@ var imports = []struct {
 	{"client", []string{module + "/gen/", module + "/internal/envdversion", "connectrpc.com/connect/v2/", "google.golang.org/protobuf/"}},
 	{"client/envdtest", []string{module + "/gen/", module + "/internal/envdversion", "connectrpc.com/connect/v2/", "google.golang.org/protobuf/",
 		"github.com/creack/pty", "github.com/fsnotify/fsnotify", "golang.org/x/sys/"}},
-	{"conformance", []string{module + "/gen/", module + "/internal/envdversion", module + "/client/envdtest", "connectrpc.com/connect/v2/", "google.golang.org/protobuf/"}},
+	{"conformance", []string{module + "/gen/", module + "/internal/envdversion", module + "/client/envdtest", "connectrpc.com/connect/v2/", "google.golang.org/protobuf/", "go.yaml.in/yaml/v3"}},
 	{"internal/envdversion", nil},
 }
 

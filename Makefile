@@ -36,8 +36,12 @@ conformance: ## Judge the embedded envd in every version and dialect, and ENVD_U
 	$(GO) test $(RACE) ./conformance
 	@if [ -n "$$ENVD_URL" ]; then $(GO) run ./cmd/envdctl conformance; fi
 
+.PHONY: acceptance
+acceptance: ## Try the official JavaScript SDK on the embedded envd, if npm is there
+	ACCEPTANCE=1 $(GO) test -count=1 -v ./acceptance
+
 .PHONY: check
-check: check-fmt check-tidy vet check-cross lint check-generated breaking test conformance examples ## Run everything that CI runs
+check: check-fmt check-tidy vet check-cross lint check-generated breaking test conformance acceptance examples ## Run everything that CI runs
 
 .PHONY: fmt
 fmt: ## Format Go and proto files

@@ -22,6 +22,7 @@ import (
 
 	"github.com/envd-go/envd/client"
 	"github.com/envd-go/envd/client/envdtest"
+	"github.com/envd-go/envd/internal/envdversion"
 	"github.com/envd-go/envd/internal/faultproxy"
 
 	filesystempb "github.com/envd-go/envd/gen/filesystem"
@@ -40,6 +41,10 @@ const (
 	kindHealth   = "health"
 	kindLoad     = "download"
 	kindStore    = "upload"
+	kindPoll     = "poll" // GetWatcherEvents, which is never sent twice
+	kindStream   = "input stream"
+	kindProbe    = "probe"
+	kindDo       = "Do"
 )
 
 // matrixBound only guards against calls that never return.
@@ -177,7 +182,7 @@ func errOnly(run func(*matrixCell) error) func(*matrixCell) (string, string, err
 	return func(m *matrixCell) (string, string, error) { return "", "", run(m) }
 }
 
-func matrixCalls(embedded bool) []matrixCall {
+func matrixCalls(embedded, compose bool) []matrixCall {
 	const process, filesystem = "/process.Process/", "/filesystem.Filesystem/"
 	gone := (*matrixCell).gone
 	calls := []matrixCall{
@@ -369,6 +374,23 @@ func matrixCalls(embedded bool) []matrixCall {
 		{name: "RemoveAll", empty: true, kind: kindAct, path: filesystem + "Remove", files: true, prepare: (*matrixCell).makeFile, effect: there("in", false),
 			run: errOnly(func(m *matrixCell) error { return m.client.RemoveAll(m.ctx, m.file("in")) })},
 		{name: "Watch", kind: kindWatch, path: filesystem + "WatchDir", files: true, run: runWatch},
+		{name: "Watch, polling, CreateWatcher", kind: kindAct, path: filesystem + "CreateWatcher", files: true, run: runPoll},
+		{name: "Watch, polling, GetWatcherEvents", kind: kindPoll, path: filesystem + "GetWatcherEvents", files: true, run: runPoll},
+		{name: "File.ReadAt", kind: kindLoad, path: "/files", files: true, prepare: (*matrixCell).makeFile,
+			run: func(m *matrixCell) (string, string, error) {
+				f, err := m.client.Open(m.ctx, m.file("in"), client.WithIdleTimeout(2*time.Second))
+				if err != nil {
+					return "", string(m.content), err
+				}
+				defer f.Close()
+				got := make([]byte, len(m.content))
+				n, err := f.ReadAt(got, 0)
+				return string(got[:n]), string(m.content), err
+			}},
+		{name: "Stdin, StreamInput", kind: kindStream, path: process + "StreamInput", prepare: warmStdin, effect: gone,
+			run: func(m *matrixCell) (string, string, error) { return feed(m, true) }},
+		{name: "Do", kind: kindDo, path: "/envs", run: errOnly(runDo)},
+		{name: "Probe", kind: kindProbe, path: filesystem + "Stat", run: errOnly(runProbe)},
 		{name: "ListDir of DownloadDir", kind: kindRead, path: filesystem + "ListDir", files: true, prepare: (*matrixCell).makeFile,
 			run: func(m *matrixCell) (string, string, error) {
 				_, err := m.client.DownloadDir(m.ctx, m.dir, m.local)
@@ -378,6 +400,10 @@ func matrixCalls(embedded bool) []matrixCall {
 				}
 				return string(got), string(m.content), err
 			}},
+	}
+	if compose {
+		calls = append(calls, matrixCall{name: "Compose", kind: kindAct, path: "/files/compose", files: true, prepare: (*matrixCell).makeFile, effect: stored("out"),
+			run: errOnly(func(m *matrixCell) error { return m.client.Compose(m.ctx, m.file("out"), m.file("in")) })})
 	}
 	if embedded {
 		calls = append(calls, matrixCall{name: "Init", empty: true, kind: kindAct, path: "/init", skip: []string{"empty 200"}, run: errOnly(func(m *matrixCell) error {
@@ -400,11 +426,46 @@ func warmStdin(m *matrixCell) error {
 }
 
 // runStdin feeds a command that ends with its input.
-func runStdin(m *matrixCell) (got, want string, err error) {
+func runStdin(m *matrixCell) (got, want string, err error) { return feed(m, false) }
+
+func feed(m *matrixCell, stream bool) (got, want string, err error) {
 	cmd := m.mark(m.client.Command(m.ctx, "cat"))
-	cmd.Stdin = strings.NewReader(m.id)
+	cmd.Stdin, cmd.StreamInput = strings.NewReader(m.id), stream
 	out, err := cmd.Output()
 	return string(out), m.id, err
+}
+
+func runDo(m *matrixCell) error {
+	req, err := http.NewRequestWithContext(m.ctx, http.MethodGet, "/envs", nil)
+	if err != nil {
+		return err
+	}
+	res, err := m.client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	_, err = io.ReadAll(res.Body)
+	return err
+}
+
+// runProbe asks what the daemon can do: what cannot be found out is unknown, but
+// nothing is told wrongly.
+func runProbe(m *matrixCell) error {
+	got, err := m.client.Probe(m.ctx)
+	if err != nil {
+		return err
+	}
+	want, err := m.direct.Probe(m.ctx)
+	if err != nil {
+		return err
+	}
+	for i, f := range got.Features {
+		if f.State != envdversion.Unknown.String() && f.State != want.Features[i].State {
+			return fmt.Errorf("wrong: %s is said to be %s, by %s", f.Name, f.State, f.Evidence)
+		}
+	}
+	return nil
 }
 
 // runAttach lets the command go on once it is attached to it.
@@ -444,9 +505,15 @@ func there(name string, want bool) func(*matrixCell) error {
 }
 
 // runWatch makes two files, the second one after the first was seen.
-func runWatch(m *matrixCell) (got, want string, err error) {
+func runWatch(m *matrixCell) (got, want string, err error) { return watchTwo(m) }
+
+func runPoll(m *matrixCell) (got, want string, err error) {
+	return watchTwo(m, client.Polling(20*time.Millisecond))
+}
+
+func watchTwo(m *matrixCell, opts ...client.WatchOption) (got, want string, err error) {
 	want = "one two"
-	w, err := m.client.StartWatch(m.ctx, m.dir)
+	w, err := m.client.StartWatch(m.ctx, m.dir, opts...)
 	if err != nil {
 		return "", want, err
 	}
@@ -763,8 +830,9 @@ func runMatrix(t *testing.T, tg target, calls []matrixCall, faults []matrixFault
 	var results []matrixResult
 	var wg sync.WaitGroup
 	slots := make(chan struct{}, 16)
+	only := os.Getenv("FAULTS_CALL")
 	for _, call := range calls {
-		if call.files && !hasFiles {
+		if call.files && !hasFiles || only != "" && !strings.Contains(call.name, only) {
 			continue
 		}
 		for _, f := range faults {
@@ -786,7 +854,7 @@ func runMatrix(t *testing.T, tg target, calls []matrixCall, faults []matrixFault
 }
 
 // matrixKinds are the columns of the table in docs/reliability.md.
-var matrixKinds = []string{kindCommand, kindInput, kindInputEnd, kindAttach, kindWatch, kindRead, kindAct, kindPlain, kindHealth, kindLoad, kindStore}
+var matrixKinds = []string{kindCommand, kindInput, kindInputEnd, kindAttach, kindWatch, kindRead, kindAct, kindPlain, kindHealth, kindLoad, kindStore, kindPoll, kindStream, kindProbe, kindDo}
 
 // documentedClasses reads the table: the class of error by fault and kind.
 func documentedClasses(t *testing.T) map[string]map[string]string {
@@ -831,7 +899,7 @@ func TestFaultMatrix(t *testing.T) {
 			continue
 		}
 		t.Run(tg.name, func(t *testing.T) {
-			results := runMatrix(t, tg, matrixCalls(tg.url == ""), faults)
+			results := runMatrix(t, tg, matrixCalls(tg.url == "", tg.version.Has(envdversion.Compose)), faults)
 			reportMatrix(t, results, want, all)
 		})
 	}

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net/http"
 	"os"
 	"slices"
 	"strings"
@@ -144,6 +145,32 @@ func TestProbeRefused(t *testing.T) {
 	cancel()
 	if _, err := c.Probe(ctx); !errors.Is(err, context.Canceled) {
 		t.Errorf("Probe with a context that is over = %v, want context.Canceled", err)
+	}
+}
+
+// A gateway that refuses one kind of call says nothing about the daemon's
+// features.
+func TestProbeBehindGate(t *testing.T) {
+	srv := envdtest.NewServer()
+	defer srv.Close()
+	gate := roundTripper(func(r *http.Request) (*http.Response, error) {
+		if r.URL.Path == "/filesystem.Filesystem/Stat" {
+			return &http.Response{StatusCode: http.StatusUnauthorized, Header: http.Header{}, Body: http.NoBody, Request: r}, nil
+		}
+		return srv.Client().Transport.RoundTrip(r)
+	})
+	c, err := client.New(srv.URL, client.WithUser("user"), client.WithTransport(gate))
+	if err != nil {
+		t.Fatal(err)
+	}
+	caps, err := c.Probe(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range caps.Features {
+		if f.State == envdversion.Absent.String() {
+			t.Errorf("%s is said to be absent, by %s", f.Name, f.Evidence)
+		}
 	}
 }
 

@@ -118,8 +118,11 @@ func probeStdinField(ctx context.Context, s *session) (State, string, error) {
 }
 
 func probeDefaultUser(ctx context.Context, s *session) (State, string, error) {
-	reply, err := s.call(ctx, Request{Method: http.MethodPost, Path: "/filesystem.Filesystem/Stat",
-		Header: rpcHeader("application/json"), Body: []byte(`{"path":"/"}`), Anonymous: true})
+	stat := Request{Method: http.MethodPost, Path: "/filesystem.Filesystem/Stat",
+		Header: rpcHeader("application/json"), Body: []byte(`{"path":"/"}`)}
+	anonymous := stat
+	anonymous.Anonymous = true
+	reply, err := s.call(ctx, anonymous)
 	if err != nil {
 		return Unknown, "", err
 	}
@@ -127,9 +130,18 @@ func probeDefaultUser(ctx context.Context, s *session) (State, string, error) {
 	case http.StatusOK:
 		return Present, "a request without a user is served", nil
 	case http.StatusUnauthorized:
-		return Absent, reply.brief(), nil
+	default:
+		return Unknown, "", fmt.Errorf("answered with %s", reply.brief())
 	}
-	return Unknown, "", fmt.Errorf("answered with %s", reply.brief())
+	// A gate that refuses everybody says nothing about users.
+	named, err := s.call(ctx, stat)
+	if err != nil {
+		return Unknown, "", err
+	}
+	if named.Status == http.StatusUnauthorized {
+		return Unknown, "", fmt.Errorf("answered with %s, with a user too", named.brief())
+	}
+	return Absent, reply.brief(), nil
 }
 
 func probeContentDisposition(ctx context.Context, s *session) (State, string, error) {

@@ -105,6 +105,24 @@ check-cross: ## Vet for the other operating systems
 	GOOS=darwin $(GO) vet $(PKGS)
 	GOOS=windows $(GO) vet $(PKGS)
 
+.PHONY: api
+api: ## Write the public surface down in api/, after a change that is meant
+	$(GO) test ./internal/repocheck -run TestAPI -update-api
+
+# Each release is a tag; the go command stamps it into what it builds.
+PLATFORMS = linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
+DIST = dist
+
+.PHONY: release
+release: ## Build envdctl for all platforms into dist/, with checksums
+	@rm -rf $(DIST) && mkdir -p $(DIST)
+	@version="$$(git describe --tags --always --dirty)"; for platform in $(PLATFORMS); do \
+		os="$${platform%/*}"; arch="$${platform#*/}"; ext=; test "$$os" != windows || ext=.exe; \
+		out="$(DIST)/envdctl_$${version}_$${os}_$$arch$$ext"; echo "$$out"; \
+		CGO_ENABLED=0 GOOS="$$os" GOARCH="$$arch" $(GO) build -trimpath -buildvcs=true -ldflags '-s -w' -o "$$out" ./cmd/envdctl || exit 1; \
+	done
+	@cd $(DIST) && sha256sum envdctl_* > SHA256SUMS
+
 .PHONY: examples
 examples: ## Run the programs of examples/ on an embedded envd
 	@for dir in $$($(GO) list -f '{{.ImportPath}}' ./examples/...); do echo "run $$dir"; $(GO) run $$dir || exit 1; done

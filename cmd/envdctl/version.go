@@ -22,11 +22,20 @@ func (a *app) versionCommand() *cobra.Command {
 		Args:    wantArgs(cobra.NoArgs),
 		RunE: func(*cobra.Command, []string) error {
 			_, err := fmt.Fprintf(a.out, "envdctl   %s\ncontract  envd %s (works with %s and later)\ngo        %s %s/%s\nrevision  %s\n",
-				client.Version, envdversion.Latest, envdversion.Oldest,
+				release(), envdversion.Latest, envdversion.Oldest,
 				runtime.Version(), runtime.GOOS, runtime.GOARCH, revision())
 			return err
 		},
 	}
+}
+
+// release is the version that the go command has stamped into the program: a
+// tag, or a pseudo-version of the commit. Without one it is the library's.
+func release() string {
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" && info.Main.Version != "(devel)" {
+		return info.Main.Version
+	}
+	return client.Version
 }
 
 // revision is the commit that the program was built from.

@@ -37,8 +37,11 @@ conformance: ## Judge the embedded envd in every version and dialect, and ENVD_U
 	@if [ -n "$$ENVD_URL" ]; then $(GO) run ./cmd/envdctl conformance; fi
 
 .PHONY: acceptance
-acceptance: ## Try the official JavaScript SDK on the embedded envd, if npm is there
+acceptance: ## Try the official JavaScript SDK, and a browser, if npm and chromium are there
 	ACCEPTANCE=1 $(GO) test -count=1 -v ./acceptance
+	@if command -v npm >/dev/null && command -v chromium >/dev/null; then \
+		cd examples/webterminal && npm ci --no-audit --no-fund --ignore-scripts && $(GO) test -count=1 -v .; \
+	else echo "npm or chromium is missing: the terminal in the browser is not tried"; fi
 
 .PHONY: check
 check: check-fmt check-tidy vet check-cross lint check-generated breaking test conformance acceptance examples ## Run everything that CI runs
@@ -123,9 +126,12 @@ release: ## Build envdctl for all platforms into dist/, with checksums
 	done
 	@cd $(DIST) && sha256sum envdctl_* > SHA256SUMS
 
+# Examples that need more than the library does are modules of their own.
 .PHONY: examples
 examples: ## Run the programs of examples/ on an embedded envd
-	@for dir in $$($(GO) list -f '{{.ImportPath}}' ./examples/...); do echo "run $$dir"; $(GO) run $$dir || exit 1; done
+	@for dir in $$($(GO) list -f '{{if eq .Name "main"}}{{.ImportPath}}{{end}}' ./examples/...); do echo "run $$dir"; $(GO) run $$dir || exit 1; done
+	cd examples/telemetry && $(GO) vet . && $(GO) run .
+	cd examples/webterminal && $(GO) vet . && $(GO) test .
 
 .PHONY: fuzz
 fuzz: ## Fuzz every target for FUZZTIME (10s)

@@ -235,7 +235,10 @@ func (p *treePlan) prune() {
 type copier interface {
 	// dirs makes the directories, which come with parents first.
 	dirs(ctx context.Context, items []treeItem, done func(treeItem, error) bool)
-	file(ctx context.Context, item treeItem) (int64, error)
+	// batch says how many of the next files are copied together, 1 at least.
+	batch(items []treeItem) int
+	// files copies a batch, and tells of each file with the bytes that it had.
+	files(ctx context.Context, items []treeItem, done func(treeItem, error))
 	links(ctx context.Context, items []treeItem, done func(treeItem, error) bool)
 	// finish sets what can only be set at the end.
 	finish(ctx context.Context, items []treeItem) []error
@@ -304,25 +307,33 @@ func (r *treeRun) carryOut(ctx context.Context) {
 	}
 }
 
-// files copies the files, several at a time.
+// files copies the files, several batches at a time.
 func (r *treeRun) files(ctx context.Context, items []treeItem) {
+	batches := r.batches(items)
 	var next atomic.Int64
 	var workers sync.WaitGroup
-	for range min(r.plan.opts.parallel, len(items)) {
+	for range min(r.plan.opts.parallel, len(batches)) {
 		workers.Go(func() {
 			for ctx.Err() == nil {
 				i := int(next.Add(1)) - 1
-				if i >= len(items) {
+				if i >= len(batches) {
 					return
 				}
-				n, err := r.to.file(ctx, items[i])
-				item := items[i]
-				item.size = n
-				r.done(item, err)
+				r.to.files(ctx, batches[i], r.done)
 			}
 		})
 	}
 	workers.Wait()
+}
+
+func (r *treeRun) batches(items []treeItem) [][]treeItem {
+	var all [][]treeItem
+	for len(items) > 0 {
+		n := r.to.batch(items)
+		all = append(all, items[:n])
+		items = items[n:]
+	}
+	return all
 }
 
 // done notes what became of an item. The first failure stops the rest, unless

@@ -266,6 +266,17 @@ func (d *downloader) dirs(_ context.Context, items []treeItem, done func(treeIte
 }
 
 // file downloads into a temporary file beside the destination and renames it.
+// batch is one file: the protocol has no download of several.
+func (d *downloader) batch([]treeItem) int { return 1 }
+
+func (d *downloader) files(ctx context.Context, items []treeItem, done func(treeItem, error)) {
+	for _, item := range items {
+		n, err := d.file(ctx, item)
+		item.size = n
+		done(item, err)
+	}
+}
+
 func (d *downloader) file(ctx context.Context, item treeItem) (int64, error) {
 	remote := joinPath(d.remote, item.rel)
 	perm := fs.FileMode(0o666)

@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 
 	filesystempb "github.com/envd-go/envd/gen/filesystem"
@@ -24,7 +25,7 @@ const opUploadDir = "upload"
 
 // UploadDir copies what is in the local directory into the directory remote of
 // the sandbox, which is made if it is not there. Files that are there already
-// are overwritten, others stay. Devices, sockets and pipes are left out;
+// are overwritten, others stay. Small files go up many at a time. Devices, sockets and pipes are left out;
 // symlinks are as [WithSymlinks] says. Nothing outside the local directory is
 // read, whatever its symlinks say.
 //
@@ -231,6 +232,9 @@ type uploader struct {
 	local  string
 	remote string
 	opts   *transferOptions
+	// single says that files go up one by one, since the server does not take
+	// several with one request.
+	single atomic.Bool
 }
 
 // dirs makes the directories. Making one makes its parents, so only those

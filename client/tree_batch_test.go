@@ -94,7 +94,7 @@ func TestUploadDirRequests(t *testing.T) {
 			srv := envdtest.NewServer()
 			defer srv.Close()
 			c := dial(t, srv.URL, client.WithUser("user"))
-			if _, err := c.UploadDir(t.Context(), makeTree(t, tt.tree), scratch(t, c), tt.opts...); err != nil {
+			if _, err := c.UploadDir(t.Context(), makeTree(t, tt.tree), scratch(t), tt.opts...); err != nil {
 				t.Fatal(err)
 			}
 			if got := uploadsTo(srv); got != tt.want {
@@ -104,11 +104,11 @@ func TestUploadDirRequests(t *testing.T) {
 	}
 }
 
-// scratch is a directory of the sandbox that goes with the test.
-func scratch(t *testing.T, c *client.Client) string {
+// scratch is a directory of an embedded envd that goes with the test.
+func scratch(t *testing.T) string {
 	t.Helper()
-	dir := "/tmp/envd-go-batch-" + strings.ToLower(filepath.Base(t.TempDir())) + fmt.Sprint(time.Now().UnixNano())
-	t.Cleanup(func() { _ = c.RemoveAll(t.Context(), dir) })
+	dir := fmt.Sprintf("/tmp/envd-go-batch-%d", time.Now().UnixNano())
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	return dir
 }
 
@@ -170,7 +170,7 @@ func TestUploadDirServerWithoutBatches(t *testing.T) {
 			web := httptest.NewServer(tt.wrap(srv.Handler()))
 			defer web.Close()
 			c := dial(t, web.URL, client.WithUser("user"))
-			tree, dir := smallFiles(300), scratch(t, c)
+			tree, dir := smallFiles(300), scratch(t)
 			summary, err := c.UploadDir(t.Context(), makeTree(t, tree), dir+"/in/up", client.WithParallel(1))
 			if err != nil || summary.Files != 300 {
 				t.Fatalf("UploadDir = %d files, %v", summary.Files, err)
@@ -192,7 +192,7 @@ func TestUploadDirChanging(t *testing.T) {
 	srv := envdtest.NewServer()
 	defer srv.Close()
 	c := dial(t, srv.URL, client.WithUser("user"))
-	local, dir := makeTree(t, smallFiles(120)), scratch(t, c)
+	local, dir := makeTree(t, smallFiles(120)), scratch(t)
 	var once sync.Once
 	_, err := c.UploadDir(t.Context(), local, dir, client.WithParallel(1), client.WithKeepGoing(), client.WithProgress(func(p client.Progress) {
 		once.Do(func() { // while the first batch goes up

@@ -19,6 +19,7 @@ var (
 	allowInit     = []Need{NeedInit}
 	initAndShell  = []Need{NeedInit, NeedShell}
 	openInit      = []Need{NeedInit, NeedOpen}
+	initAndUser   = []Need{NeedInit, NeedShell, NeedRoot}
 	initWithToken = []Need{NeedInit, NeedToken}
 )
 
@@ -182,7 +183,7 @@ func (t *T) twice() map[string]any {
 }
 
 var initDefaultCases = []Case{
-	{ID: "init/default/user", Procedure: initPath, Protocols: justHTTP, Needs: initAndShell, Since: since(envdversion.DefaultUser),
+	{ID: "init/default/user", Procedure: initPath, Protocols: justHTTP, Needs: initAndUser, Since: since(envdversion.DefaultUser),
 		Requirement: "A request without a user acts as defaultUser.",
 		Run: func(t *T) {
 			t.keepUser()

@@ -37,8 +37,12 @@ func TestMutants(t *testing.T) {
 	sound := soundProfile(t)
 	t.Run("no fault", func(t *testing.T) {
 		none := mutant{wrap: func(h http.Handler) http.Handler { return h }}
-		for _, r := range tryMutant(t, none, Cases()) {
-			if r.Status != Pass && slices.IndexFunc(r.needs, func(n Need) bool { return !sound.has(n) }) < 0 {
+		passes := func(r *mutantResult) bool { return r.Status == Pass }
+		for _, r := range tryMutant(t, none, Cases(), mutantTimeout) {
+			if slices.IndexFunc(r.needs, func(n Need) bool { return !sound.has(n) }) >= 0 {
+				continue
+			}
+			if r = tryAgainUnless(t, passes, none, r); !passes(&r) {
 				t.Errorf("%s: want it to pass, got %s %s", r.ID, r.Status, r.Message)
 			}
 		}
@@ -63,9 +67,9 @@ func TestMutants(t *testing.T) {
 				t.Errorf("%d of %d cases were tried", len(results), len(jobs[name]))
 			}
 			for _, r := range results {
-				if i := slices.IndexFunc(r.needs, func(n Need) bool { return !sound.has(n) }); i >= 0 {
-					t.Logf("%s: not judged: needs %s", r.ID, r.needs[i])
-				} else if !r.noticed() {
+				if missing := slices.IndexFunc(r.needs, func(n Need) bool { return !sound.has(n) }); missing >= 0 {
+					t.Logf("%s: not judged: needs %s", r.ID, r.needs[missing])
+				} else if r = tryAgainUnless(t, (*mutantResult).noticed, all[i], r); !r.noticed() {
 					t.Errorf("%s: want its requirement to fail, got %s %s%s", r.ID, r.Status, r.Reason, r.Message)
 				}
 			}
@@ -123,7 +127,7 @@ func writeMutants(t *testing.T) {
 	var out strings.Builder
 	for _, c := range Cases() {
 		i := slices.IndexFunc(names, func(name string) bool {
-			return slices.Contains(notices[name], c.ID) && provedAgain(t, name, c)
+			return slices.Contains(notices[name], c.ID) && provedAgain(t, all[slices.IndexFunc(all, func(m mutant) bool { return m.name == name })], c)
 		})
 		if i < 0 {
 			t.Errorf("%s: no mutant makes it fail", c.ID)
@@ -141,14 +145,29 @@ func writeMutants(t *testing.T) {
 	}
 }
 
+// mutantTimeout is for cases that wait for what a mutant never sends.
+const mutantTimeout = 5 * time.Second
+
 // provedAgain tries one case once more, now that the machine is not as busy,
 // since a case that only took too long has not noticed anything.
-func provedAgain(t *testing.T, name string, c Case) bool {
+func provedAgain(t *testing.T, m mutant, c Case) bool {
 	t.Helper()
-	all := mutants()
-	i := slices.IndexFunc(all, func(m mutant) bool { return m.name == name })
-	results := tryMutant(t, all[i], []Case{c})
+	results := tryMutant(t, m, []Case{c}, mutantTimeout)
 	return len(results) == 1 && results[0].noticed()
+}
+
+// tryAgainUnless tries a case alone and with more time when its result is not
+// what is wanted: on a busy machine a case can run out of time.
+func tryAgainUnless(t *testing.T, wanted func(*mutantResult) bool, m mutant, r mutantResult) mutantResult {
+	t.Helper()
+	i := slices.IndexFunc(Cases(), func(c Case) bool { return c.ID == r.ID })
+	if wanted(&r) || i < 0 {
+		return r
+	}
+	if again := tryMutant(t, m, Cases()[i:i+1], 6*mutantTimeout); len(again) == 1 {
+		return again[0]
+	}
+	return r
 }
 
 const mutantToken = "secret"
@@ -199,7 +218,7 @@ func tryAll(t *testing.T, all []mutant, cases func(mutant) []Case) [][]mutantRes
 		slots <- struct{}{}
 		running.Go(func() {
 			defer func() { <-slots }()
-			results[i] = tryMutant(t, m, cases(m))
+			results[i] = tryMutant(t, m, cases(m), mutantTimeout)
 		})
 	}
 	running.Wait()
@@ -207,7 +226,7 @@ func tryAll(t *testing.T, all []mutant, cases func(mutant) []Case) [][]mutantRes
 }
 
 // tryMutant tries cases on a server with a fault.
-func tryMutant(t *testing.T, m mutant, cases []Case) []mutantResult {
+func tryMutant(t *testing.T, m mutant, cases []Case, timeout time.Duration) []mutantResult {
 	t.Helper()
 	ways := map[way][]string{}
 	needs := map[string][]Need{}
@@ -224,7 +243,7 @@ func tryMutant(t *testing.T, m mutant, cases []Case) []mutantResult {
 		web := httptest.NewServer(m.wrap(guard))
 		transport := &http.Transport{DisableCompression: true}
 		r, err := Run(t.Context(), Target{URL: web.URL, Token: w.token, Version: w.version.String(), Transport: transport},
-			Options{Run: strings.Join(ids, ","), Protocols: []Protocol{w.protocol}, Timeout: 5 * time.Second, AllowCrash: true, AllowInit: true, everything: true})
+			Options{Run: strings.Join(ids, ","), Protocols: []Protocol{w.protocol}, Timeout: timeout, AllowCrash: true, AllowInit: true, everything: true})
 		transport.CloseIdleConnections()
 		web.CloseClientConnections()
 		web.Close()

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"slices"
 	"strings"
 
@@ -176,6 +177,13 @@ var handmade = []mutant{
 			q.Set("path", q.Get("path")+"x")
 		}
 		r.URL.RawQuery = q.Encode()
+	})},
+	{name: "uploads reset the mode", wrap: after("POST /files", func(r *http.Request) { _ = os.Chmod(r.URL.Query().Get("path"), 0o644) })},
+	{name: "changes of mode are writes", wrap: streams(func(flag byte, m object) []envelopeOf {
+		if event, ok := m["filesystem"].(object); ok && event["type"] == evChmod.String() {
+			event["type"] = evWrite.String()
+		}
+		return []envelopeOf{{flag, m}}
 	})},
 	{name: "username of downloads ignored", wrap: queries("GET /files", "username")},
 	{name: "username of uploads ignored", wrap: queries("POST /files", "username")},

@@ -368,6 +368,16 @@ func before(endpoint string, change func(*http.Request)) wrapper {
 	})
 }
 
+// after does something once an endpoint has answered.
+func after(endpoint string, do func(*http.Request)) wrapper {
+	return on(endpoint, func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			next.ServeHTTP(w, r)
+			do(r)
+		})
+	})
+}
+
 // uploads changes the bodies of uploads.
 func uploads(change func([]byte) []byte) wrapper {
 	return before("POST /files", func(r *http.Request) {

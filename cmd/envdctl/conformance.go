@@ -65,7 +65,7 @@ A case in the list that passes is unexpected too. These lists come with envdctl:
 	flags.StringVar(&f.run, "run", "", "`PATTERNS` of the ids to try, with commas between; * stands for any characters")
 	flags.StringVar(&f.level, "level", "may", "weakest level to try: must, should or may")
 	flags.StringSliceVar(&f.protocols, "protocol", nil, "protocols to try: http, connect+json, connect+proto, grpc-web (default: all)")
-	flags.StringVar(&f.version, "envd-version", "auto", "envd release that the server claims to be; auto asks it")
+	flags.StringVar(&f.version, "version", "auto", "envd release that the server claims to be; auto asks it")
 	flags.StringVar(&f.deviations, "deviations", "", "`LIST` of known failures: a file, or one that comes with envdctl")
 	flags.StringVar(&f.format, "report", "text", "form of the report: "+strings.Join(conformance.Formats(), ", "))
 	flags.StringVarP(&f.output, "output", "o", "", "`FILE` to write the report to")

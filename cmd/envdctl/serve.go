@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"net/http"
 	"os"
@@ -27,6 +28,7 @@ type serveFlags struct {
 	allowRemote bool
 	dialect     string
 	version     string
+	root        string
 	quirks      []string
 }
 
@@ -47,7 +49,10 @@ server and everything that it has started.
 Quirks are bugs and habits of real daemons that clients must live with:
   ` + strings.Join(quirkNames(), ", "),
 		Example: `  # Behave as an older release, for a test of your own client
-  envdctl serve --addr 127.0.0.1:0 --envd-version 0.5.2
+  envdctl serve --addr 127.0.0.1:0 --version 0.5.2
+
+  # Keep the files that clients write in a directory of their own
+  envdctl serve --root "$(mktemp -d)"
 
   # A server that only those who know the token can use
   ENVD_ACCESS_TOKEN=secret envdctl serve`,
@@ -59,7 +64,8 @@ Quirks are bugs and habits of real daemons that clients must live with:
 	flags.StringVar(&f.addr, "addr", "127.0.0.1:"+client.Port, "`HOST:PORT` to listen on; port 0 takes a free one")
 	flags.BoolVar(&f.allowRemote, "allow-remote", false, "listen on an address that other machines can reach")
 	flags.StringVar(&f.dialect, "dialect", envdtest.Upstream.String(), "whose daemon to be: upstream or fc")
-	flags.StringVar(&f.version, "envd-version", "", "release to be, such as 0.5.2 (default: the dialect's newest)")
+	flags.StringVar(&f.version, "version", "", "release to be, such as 0.5.2 (default: the dialect's newest)")
+	flags.StringVar(&f.root, "root", "", "`DIR` that clients see as /; commands still run with the files of this machine")
 	flags.StringArrayVar(&f.quirks, "quirk", nil, "`NAME` of a quirk to have; can be repeated")
 	return cmd
 }
@@ -150,6 +156,12 @@ func (f *serveFlags) options(cmd *cobra.Command) ([]envdtest.Option, error) {
 		}
 		opts = append(opts, envdtest.WithVersion(v.String()))
 	}
+	if cmd.Flags().Changed("root") {
+		if err := isDir(f.root); err != nil {
+			return nil, &usageError{cmd, err}
+		}
+		opts = append(opts, envdtest.WithRoot(f.root))
+	}
 	for _, name := range f.quirks {
 		q, err := quirk(name)
 		if err != nil {
@@ -158,6 +170,17 @@ func (f *serveFlags) options(cmd *cobra.Command) ([]envdtest.Option, error) {
 		opts = append(opts, envdtest.WithQuirk(q))
 	}
 	return opts, nil
+}
+
+func isDir(dir string) error {
+	info, err := os.Stat(dir)
+	if err != nil {
+		return fmt.Errorf("root: %w", err)
+	}
+	if !info.IsDir() {
+		return &fs.PathError{Op: "root", Path: dir, Err: syscall.ENOTDIR}
+	}
+	return nil
 }
 
 func quirk(name string) (envdtest.Quirk, error) {

@@ -530,8 +530,8 @@ var filesUploadCases = []Case{
 		}},
 }
 
-// parallel calls fn n times at once and fails with the first error. fn may end
-// the case itself.
+// parallel calls fn n times at once and fails with the first error, once all
+// have come back. fn may end the case itself.
 func (t *T) parallel(n int, fn func(int) error) {
 	failed := make(chan error, n)
 	for i := range n {
@@ -541,10 +541,14 @@ func (t *T) parallel(n int, fn func(int) error) {
 			err = fn(i)
 		}()
 	}
+	var first error
 	for range n {
-		if err := <-failed; err != nil {
-			t.Fatalf("%v", err)
+		if err := <-failed; err != nil && first == nil {
+			first = err
 		}
+	}
+	if first != nil {
+		t.Fatalf("%v", first)
 	}
 }
 

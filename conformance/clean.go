@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"strings"
 
+	"connectrpc.com/connect/v2"
+
 	"github.com/envd-go/envd/gen/filesystem"
 	"github.com/envd-go/envd/gen/process"
 )
@@ -33,11 +35,11 @@ func Clean(ctx context.Context, target Target, remove bool) (*Leftovers, error) 
 	if found.PIDs, err = markedPIDs(ctx, t, func(run string) bool { return run != r.id }); err != nil {
 		return nil, fmt.Errorf("list processes: %w", err)
 	}
-	list, err := t.fs.ListDir(ctx, &filesystem.ListDirRequest{Path: "/tmp", Depth: 1})
+	entries, err := listStable(ctx, t, "/tmp")
 	if err != nil {
 		return nil, fmt.Errorf("list /tmp: %w", err)
 	}
-	for _, e := range list.GetEntries() {
+	for _, e := range entries {
 		if p := "/tmp/" + e.GetName(); strings.HasPrefix(p, rootPrefix) && p != r.root() && !strings.Contains(e.GetName(), "/") {
 			found.Paths = append(found.Paths, p)
 		}
@@ -56,4 +58,18 @@ func Clean(ctx context.Context, target Target, remove bool) (*Leftovers, error) 
 		}
 	}
 	return &found, nil
+}
+
+// listTries is how often a directory is listed that others change meanwhile.
+const listTries = 50
+
+// listStable lists a directory that is not the run's own. envd fails with an
+// internal error when something vanishes while it lists, so that is tried again.
+func listStable(ctx context.Context, t *T, dir string) ([]*filesystem.EntryInfo, error) {
+	for try := 1; ; try++ {
+		list, err := t.fs.ListDir(ctx, &filesystem.ListDirRequest{Path: dir, Depth: 1})
+		if err == nil || try == listTries || connect.CodeOf(err) != connect.CodeInternal {
+			return list.GetEntries(), err
+		}
+	}
 }

@@ -56,8 +56,9 @@ type core struct {
 	// surveyed is what WithVersion("auto") found out; surveyMu lets one ask.
 	surveyMu sync.Mutex
 	surveyed atomic.Pointer[envdversion.Survey]
-	// closeStdin remembers whether the server can close standard input.
-	closeStdin atomic.Int32
+	// closeStdin and composes remember whether the server can close standard
+	// input and join files.
+	closeStdin, composes atomic.Int32
 }
 
 // New returns a client for the envd at baseURL: http or https, a host, and a

@@ -22,7 +22,7 @@ const restartable = 64 << 10
 // exist is [fs.ErrNotExist]; a directory matches syscall.EISDIR.
 //
 // Options for ReadFile are WithMaxBytes, WithIdleTimeout, WithRetries,
-// WithGzip and WithProgress.
+// WithGzip, WithParallel and WithProgress.
 func (c *Client) ReadFile(ctx context.Context, path string, opts ...TransferOption) ([]byte, error) {
 	const op = "read"
 	o, err := newTransferOptions(optsRead, opts)
@@ -48,7 +48,7 @@ func (c *Client) ReadFile(ctx context.Context, path string, opts ...TransferOpti
 // [fs.ErrNotExist]; a directory matches syscall.EISDIR.
 //
 // Options for Download are WithProgress, WithIdleTimeout, WithRetries,
-// WithMaxBytes and WithGzip.
+// WithMaxBytes, WithParallel and WithGzip.
 func (c *Client) Download(ctx context.Context, path string, w io.Writer, opts ...TransferOption) error {
 	const op = "download"
 	o, err := newTransferOptions(optsRead, opts)
@@ -77,7 +77,7 @@ func (c *Client) download(ctx context.Context, op, path string, w io.Writer, o *
 	if f.size < 0 {
 		f.minSize = before.size
 	}
-	if err := f.remember(restartable); err != nil {
+	if err := f.remember(f.worthStat()); err != nil {
 		return fail(err)
 	}
 	moved.Total = f.size
@@ -87,8 +87,7 @@ func (c *Client) download(ctx context.Context, op, path string, w io.Writer, o *
 	if b, ok := w.(*bytes.Buffer); ok && f.size > 0 && o.maxBytes > 0 {
 		b.Grow(int(f.size) + bytes.MinRead)
 	}
-	err = f.copyTo(w, &moved.Bytes)
-	if err != nil {
+	if err := f.copyAll(w, &moved.Bytes); err != nil {
 		return fail(err)
 	}
 	f.opts.report(Progress{Path: path, Bytes: moved.Bytes, Total: moved.Bytes, Done: true})
@@ -100,6 +99,26 @@ func tooLarge(limit int64) error { return fmt.Errorf("%w of %d bytes", ErrFileTo
 // copyBuffer is how much is moved at a time. It is what a transfer needs of
 // memory.
 const copyBuffer = 64 << 10
+
+// worthStat returns up to which size a file is not worth one.
+func (f *File) worthStat() int64 {
+	if f.partial {
+		return f.client.config.rangeSize
+	}
+	return restartable
+}
+
+// copyAll writes the file to w as it was asked for.
+func (f *File) copyAll(w io.Writer, moved *int64) error {
+	switch {
+	case !f.wantsRanges() || f.size <= f.client.config.rangeSize:
+	case f.partial && f.version.known():
+		return f.copyRanges(w, moved)
+	case f.partial:
+		f.dropBody() // parts of it could be those of different files
+	}
+	return f.copyTo(w, moved)
+}
 
 // copyTo writes what is left of the file to w, and adds what was written to
 // moved.
@@ -116,16 +135,20 @@ func (f *File) copyTo(w io.Writer, moved *int64) error {
 		if limit := f.opts.maxBytes; limit > 0 && *moved+int64(n) > limit {
 			return tooLarge(limit)
 		}
-		written, err := w.Write(buf[:n])
-		*moved += int64(max(written, 0))
-		if err == nil && written < n {
-			err = io.ErrShortWrite
-		}
-		if err != nil {
+		if err := writeAll(w, buf[:n], moved); err != nil {
 			return err
 		}
 		f.opts.report(Progress{Path: f.path, Bytes: *moved, Total: f.size})
 	}
+}
+
+func writeAll(w io.Writer, p []byte, moved *int64) error {
+	n, err := w.Write(p)
+	*moved += int64(max(n, 0))
+	if err == nil && n < len(p) {
+		err = io.ErrShortWrite
+	}
+	return err
 }
 
 func (o *transferOptions) report(p Progress) {

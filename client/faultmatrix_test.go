@@ -42,7 +42,8 @@ const (
 	kindHealth   = "health"
 	kindLoad     = "download"
 	kindStore    = "upload"
-	kindPoll     = "poll" // GetWatcherEvents, which is never sent twice
+	kindParts    = "upload in parts" // which are sent again
+	kindPoll     = "poll"            // GetWatcherEvents, which is never sent twice
 	kindStream   = "input stream"
 	kindProbe    = "probe"
 	kindDo       = "Do"
@@ -285,6 +286,12 @@ func matrixCalls(embedded, compose bool) []matrixCall {
 				err := m.client.Download(m.ctx, m.file("in"), &got, client.WithIdleTimeout(2*time.Second))
 				return got.String(), string(m.content), err
 			}},
+		{name: "Download, parallel", kind: kindLoad, path: "/files", files: true, prepare: (*matrixCell).makeFile,
+			run: func(m *matrixCell) (string, string, error) {
+				var got bytes.Buffer
+				err := m.client.Download(m.ctx, m.file("in"), &got, client.WithParallel(3), client.WithIdleTimeout(2*time.Second))
+				return got.String(), string(m.content), err
+			}},
 		{name: "Open, Read", kind: kindLoad, path: "/files", files: true, prepare: (*matrixCell).makeFile,
 			run: func(m *matrixCell) (string, string, error) {
 				f, err := m.client.Open(m.ctx, m.file("in"), client.WithIdleTimeout(2*time.Second))
@@ -403,6 +410,17 @@ func matrixCalls(embedded, compose bool) []matrixCall {
 			}},
 	}
 	if compose {
+		calls = append(calls, matrixCall{name: "Upload, parallel", kind: kindParts, path: "/files", files: true, effect: func(m *matrixCell) error {
+			entries, err := m.direct.ReadDir(m.ctx, m.dir)
+			if got := entryNames(entries); err != nil || got != "out" {
+				return fmt.Errorf("directory has %q, %v", got, err)
+			}
+			return stored("out")(m)
+		},
+			run: errOnly(func(m *matrixCell) error {
+				m.content = bytes.Repeat([]byte(m.id), 200)
+				return m.client.Upload(m.ctx, m.file("out"), bytes.NewReader(m.content), client.WithParallel(3), client.WithIdleTimeout(2*time.Second))
+			})})
 		calls = append(calls, matrixCall{name: "Compose", kind: kindStore, path: "/files/compose", files: true,
 			skip:    append([]string{"truncated answer"}, silence...), // what is cut off is white space
 			prepare: (*matrixCell).makeFile, effect: stored("out"),
@@ -744,7 +762,7 @@ func runCell(t *testing.T, tg target, url string, direct *client.Client, call ma
 	if f.long {
 		m.linger = "20"
 	}
-	opts := slices.Concat(tg.client, []client.Option{client.WithKeepalive(time.Second), client.WithRequestTimeout(5 * time.Second)}, f.opts)
+	opts := slices.Concat(tg.client, []client.Option{client.WithKeepalive(time.Second), client.WithRequestTimeout(5 * time.Second), client.WithPieces(1000)}, f.opts)
 	m.client, err = client.New(proxy.URL, opts...)
 	if err != nil {
 		problem("%v", err)
@@ -868,7 +886,7 @@ func runMatrix(t *testing.T, tg target, calls []matrixCall, faults []matrixFault
 }
 
 // matrixKinds are the columns of the table in docs/reliability.md.
-var matrixKinds = []string{kindCommand, kindInput, kindInputEnd, kindAttach, kindWatch, kindRead, kindAct, kindPlain, kindHealth, kindLoad, kindStore, kindPoll, kindStream, kindProbe, kindDo}
+var matrixKinds = []string{kindCommand, kindInput, kindInputEnd, kindAttach, kindWatch, kindRead, kindAct, kindPlain, kindHealth, kindLoad, kindStore, kindParts, kindPoll, kindStream, kindProbe, kindDo}
 
 // documentedClasses reads the table: the class of error by fault and kind.
 func documentedClasses(t *testing.T) map[string]map[string]string {

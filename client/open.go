@@ -34,6 +34,10 @@ type File struct {
 	// minSize is what the file had before a compressed download, whose end says
 	// nothing; 0 where it is not known.
 	minSize int64
+	// end is where a section of the file ends; 0 where it is the whole.
+	end int64
+	// partial says that body is the first range alone.
+	partial bool
 
 	mu     sync.Mutex
 	body   *fileBody
@@ -73,7 +77,7 @@ func (c *Client) open(ctx context.Context, op, path string, o *transferOptions) 
 	if err := checkFilePath(path); err != nil {
 		return nil, err
 	}
-	f := &File{client: c, op: op, path: path, opts: o, parent: ctx, size: -1}
+	f := &File{client: c, op: op, path: path, opts: o, parent: ctx, size: -1, version: fileVersion{size: -1}}
 	f.ctx, f.cancel = context.WithCancelCause(ctx)
 	body, reply, err := f.getRetrying()
 	if err != nil {
@@ -81,6 +85,7 @@ func (c *Client) open(ctx context.Context, op, path string, o *transferOptions) 
 		return nil, err
 	}
 	f.body = body
+	f.partial = reply.partial
 	f.size = reply.size
 	f.version.size = reply.size
 	f.version.etag = strongETag(reply.header)
@@ -96,12 +101,24 @@ func (c *Client) open(ctx context.Context, op, path string, o *transferOptions) 
 // getRetrying sends the first request, again where nothing of the file came:
 // that is a call that only reads.
 func (f *File) getRetrying() (*fileBody, fileReply, error) {
+	length := int64(-1)
+	if f.wantsRanges() {
+		length = f.client.config.rangeSize
+	}
 	for try := 1; ; try++ {
-		body, reply, err := f.get(f.ctx, 0, -1)
+		body, reply, err := f.get(f.ctx, 0, length)
+		if length >= 0 && (statusOf(err) == http.StatusRequestedRangeNotSatisfiable || err == nil && reply.partial && reply.size < 0) {
+			// An empty file, or a server that does not say how long it is.
+			if err == nil {
+				_ = body.Close()
+			}
+			length = -1
+			body, reply, err = f.get(f.ctx, 0, length)
+		}
 		if err == nil || f.client.config.noRetries || try >= maxTries || try > f.opts.retries || !canRetry(err) {
 			return body, reply, err
 		}
-		if !sleep(f.ctx, backoff(try)) {
+		if !waitToRetry(f.ctx, backoff(try), err) {
 			return nil, reply, f.failed(f.ctx, err)
 		}
 	}
@@ -144,7 +161,7 @@ func (f *File) read(p []byte) (int, error) {
 		return 0, nil
 	}
 	for {
-		if f.size >= 0 && f.off >= f.size {
+		if end := f.limit(); end >= 0 && f.off >= end {
 			return 0, io.EOF
 		}
 		n, err := f.readBody(p)
@@ -161,14 +178,30 @@ func (f *File) read(p []byte) (int, error) {
 	}
 }
 
+// limit returns where the reading ends, or -1 where that is not known.
+func (f *File) limit() int64 {
+	if f.end > 0 {
+		return f.end
+	}
+	return f.size
+}
+
 // readBody reads from the connection, after making one that stands at the
 // position if there is none.
 func (f *File) readBody(p []byte) (int, error) {
 	if f.body == nil || f.body.off != f.off {
 		f.dropBody()
-		body, _, err := f.get(f.ctx, f.off, -1)
+		length := int64(-1)
+		if f.end > 0 {
+			length = f.end - f.off
+		}
+		body, reply, err := f.get(f.ctx, f.off, length)
 		if err != nil {
 			return 0, err
+		}
+		if f.size >= 0 && reply.size >= 0 && reply.size != f.size {
+			_ = body.Close()
+			return 0, ErrFileChanged
 		}
 		f.body = body
 	}
@@ -176,7 +209,7 @@ func (f *File) readBody(p []byte) (int, error) {
 	if n > 0 || err == nil {
 		return n, nil // the error comes again
 	}
-	if err == io.EOF && f.size >= 0 && f.off < f.size {
+	if end := f.limit(); err == io.EOF && end >= 0 && f.off < end {
 		err = io.ErrUnexpectedEOF
 	}
 	if err == io.EOF && f.off < f.minSize {
@@ -206,14 +239,10 @@ func (f *File) afterFailure(err error) error {
 		return err
 	}
 	f.failures++
-	timer := time.NewTimer(min(100*time.Millisecond<<(f.failures-1), 5*time.Second))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-f.ctx.Done():
+	if !waitToRetry(f.ctx, min(100*time.Millisecond<<(f.failures-1), 5*time.Second), err) {
 		return f.failed(f.ctx, err)
 	}
+	return nil
 }
 
 // canRetry reports whether a read that failed so may go better the next time.

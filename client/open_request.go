@@ -43,6 +43,8 @@ func (b *fileBody) Close() error {
 type fileReply struct {
 	header http.Header
 	size   int64 // of the whole file, -1 if not known
+	// partial says that the body is a part of it.
+	partial bool
 }
 
 func (f *File) get(ctx context.Context, off, length int64) (*fileBody, fileReply, error) {
@@ -69,7 +71,9 @@ func (f *File) getWith(ctx context.Context, cancel context.CancelCauseFunc, off,
 	}
 	body := &fileBody{r: resp.Body, body: resp.Body, guard: guard, off: off}
 	reply := fileReply{header: resp.Header}
-	if ranged {
+	// A server need not send a part: the first request may be answered whole.
+	whole := f.version.size < 0 && off == 0 && resp.StatusCode == http.StatusOK
+	if reply.partial = ranged && !whole; reply.partial {
 		reply.size, err = f.checkRange(ctx, req, resp, off, length)
 	} else {
 		reply.size, err = f.checkWhole(req, resp, body)
@@ -176,12 +180,20 @@ func (f *File) checkRange(ctx context.Context, req *http.Request, resp *http.Res
 		return fail("a part is coded, which was not asked for")
 	}
 	got, ok := parseContentRange(resp.Header.Get("Content-Range"))
+	size := f.version.size
+	if size < 0 {
+		size = got.size // the first answer tells it
+	}
+	end := size
+	if length >= 0 && (size < 0 || off+length < size) {
+		end = off + length
+	}
 	switch {
 	case !ok:
 		return fail("answer does not say which part it is")
-	case got.size >= 0 && got.size != f.version.size:
+	case got.size >= 0 && got.size != size:
 		return -1, ErrFileChanged
-	case got.start != off || length >= 0 && got.end != off+length-1 || length < 0 && got.end != f.version.size-1:
+	case got.start != off || got.end != end-1:
 		return fail(fmt.Sprintf("answer is bytes %d to %d, not the part from %d on that was asked for", got.start, got.end, off))
 	case resp.ContentLength >= 0 && resp.ContentLength != got.end-got.start+1:
 		return fail("the length of the answer is not that of the part")

@@ -62,6 +62,8 @@ type config struct {
 	version        envdversion.Version
 	autoVersion    bool
 	logger         *slog.Logger
+	// How large the pieces of parallel transfers are.
+	rangeSize, partSize int64
 }
 
 func newConfig(opts []Option) (*config, error) {
@@ -71,6 +73,8 @@ func newConfig(opts []Option) (*config, error) {
 		keepalive:      DefaultKeepalive,
 		maxMessage:     DefaultMaxMessageBytes,
 		logger:         slog.New(slog.DiscardHandler),
+		rangeSize:      rangeSize,
+		partSize:       partSize,
 	}
 	for _, opt := range opts {
 		if opt == nil {

@@ -146,6 +146,15 @@ func backoff(try int) time.Duration {
 	return rand.N(retryBackoff << (try - 1))
 }
 
+// waitToRetry waits before what failed so is tried again, for d or for as long
+// as the server asked. It reports whether there is to be another try.
+func waitToRetry(ctx context.Context, d time.Duration, err error) bool {
+	if he, ok := errors.AsType[*HTTPError](err); ok {
+		d = max(d, he.RetryAfter)
+	}
+	return d <= maxRetryAfter && sleep(ctx, d)
+}
+
 // again returns req with its body rewound.
 func again(req *http.Request) (*http.Request, error) {
 	next := req.Clone(req.Context())

@@ -105,15 +105,16 @@ const (
 	optSize
 	optRetries
 	optParallel
+	optStreams
 	optPatterns
 	optDryRun
 	optKeepGoing
 	optPreserve
 	optSymlinks
 
-	optsRead        = optIdle | optRetries | optMaxBytes | optProgress | optGzip
+	optsRead        = optIdle | optRetries | optMaxBytes | optProgress | optGzip | optStreams
 	optsOpen        = optIdle | optRetries
-	optsWrite       = optIdle | optProgress | optGzip | optAtomic | optMetadata
+	optsWrite       = optIdle | optProgress | optGzip | optAtomic | optMetadata | optStreams
 	optsUpload      = optsWrite | optSize
 	optsUploadFiles = optIdle | optProgress | optGzip | optMetadata
 	optsTree        = optIdle | optProgress | optGzip | optParallel | optPatterns | optDryRun | optKeepGoing | optPreserve | optSymlinks
@@ -147,6 +148,7 @@ type transferOptions struct {
 	maxBytes int64 // 0 for no limit
 	size     int64 // -1 for not known
 	retries  int
+	streams  int // of one file
 	tree     treeOptions
 }
 
@@ -156,6 +158,7 @@ func newTransferOptions(allowed optionSet, opts []TransferOption) (*transferOpti
 		idle:    DefaultTransferIdleTimeout,
 		size:    -1,
 		retries: DefaultTransferRetries,
+		streams: 1,
 		tree:    treeOptions{parallel: DefaultParallel},
 	}
 	for _, opt := range opts {

@@ -73,14 +73,29 @@ type treeOptions struct {
 	symlinks  SymlinkMode
 }
 
-// WithParallel sets how many files move at a time. The default is
-// [DefaultParallel]. For UploadDir and DownloadDir.
+// WithParallel moves n things at a time. For UploadDir and DownloadDir these are
+// files, and the default is [DefaultParallel].
+//
+// For ReadFile, Download, WriteFile and Upload these are parts of the one file,
+// and the default is 1. Several pay where the way is long: with one connection
+// a sender waits for the other side's consent after each window of bytes. A
+// download asks for ranges of 1 MiB and holds up to 2n of them; files whose
+// change would not be noticed, and those of servers without ranges, come in one
+// piece as without the option. An upload sends parts of 8 MiB or more under
+// temporary names, lets envd join them ([Client.Compose], envd 0.5.5), and so is
+// atomic as with [WithAtomic]; it needs a reader that is an [io.ReaderAt] and an
+// [io.Seeker], such as a regular file. What cannot be cut up, has metadata, or
+// goes to an older envd is sent in one piece. A part that fails is sent again.
 func WithParallel(n int) TransferOption {
-	return transferOption{optParallel, "WithParallel", func(t *transferOptions) error {
+	return transferOption{optParallel | optStreams, "WithParallel", func(t *transferOptions) error {
 		if n < 1 {
 			return fmt.Errorf("%d is less than one: %w", n, fs.ErrInvalid)
 		}
-		t.tree.parallel = n
+		if t.allowed&optStreams != 0 {
+			t.streams = n
+		} else {
+			t.tree.parallel = n
+		}
 		return nil
 	}}
 }

@@ -22,8 +22,8 @@ import (
 // WriteFile writes the data to the file, as [Client.Upload] does. A new file
 // gets the mode 0644, one that exists keeps its own.
 //
-// Options for WriteFile are WithAtomic, WithMetadata, WithIdleTimeout, WithGzip
-// and WithProgress.
+// Options for WriteFile are WithAtomic, WithMetadata, WithIdleTimeout, WithGzip,
+// WithParallel and WithProgress.
 func (c *Client) WriteFile(ctx context.Context, path string, data []byte, opts ...TransferOption) error {
 	const op = "write"
 	o, err := newTransferOptions(optsWrite, opts)
@@ -54,7 +54,7 @@ func (c *Client) WriteFile(ctx context.Context, path string, data []byte, opts .
 // come back.
 //
 // Options for Upload are WithAtomic, WithMetadata, WithSize, WithIdleTimeout,
-// WithGzip and WithProgress.
+// WithGzip, WithParallel and WithProgress.
 func (c *Client) Upload(ctx context.Context, path string, r io.Reader, opts ...TransferOption) error {
 	const op = "upload"
 	o, err := newTransferOptions(optsUpload, opts)
@@ -73,9 +73,9 @@ func (c *Client) upload(ctx context.Context, op, path string, r io.Reader, o *tr
 	if err != nil {
 		return fail(TransferError{Bytes: src.count.Load(), Total: src.size, Err: err})
 	}
-	store := c.store
-	if o.atomic {
-		store = c.storeAtomic
+	store, err := c.howToStore(ctx, src, o)
+	if err != nil {
+		return fail(TransferError{Total: src.size, Err: err})
 	}
 	incomplete, err := store(ctx, op, path, src, o)
 	if err != nil {

@@ -254,6 +254,10 @@ func mayBlock(r io.Reader) bool {
 	case *os.File:
 		info, err := r.Stat()
 		return err != nil || !info.Mode().IsRegular()
+	case *io.SectionReader:
+		at, _, _ := r.Outer()
+		outer, ok := at.(io.Reader)
+		return !ok || mayBlock(outer)
 	}
 	return true
 }

@@ -86,11 +86,11 @@ func unsupported(op, target string, f envdversion.Feature, why string) error {
 		Err: fmt.Errorf("%w before envd %s: %s; %s", errors.ErrUnsupported, row.Since, row.Summary, why)}
 }
 
-// Whether the server has CloseStdin, once it is known.
+// What was found out of the server.
 const (
-	closeStdinUnknown int32 = iota
-	closeStdinYes
-	closeStdinNo
+	answerUnknown int32 = iota
+	answerYes
+	answerNo
 )
 
 // canCloseStdin reports whether the server has CloseStdin. Where the version is
@@ -98,9 +98,9 @@ const (
 func (c *Client) canCloseStdin(ctx context.Context) (bool, error) {
 	known := c.server(ctx)
 	switch {
-	case known.has(envdversion.CloseStdin) || c.closeStdin.Load() == closeStdinYes:
+	case known.has(envdversion.CloseStdin) || c.closeStdin.Load() == answerYes:
 		return true, nil
-	case known.lacks(envdversion.CloseStdin) || c.closeStdin.Load() == closeStdinNo:
+	case known.lacks(envdversion.CloseStdin) || c.closeStdin.Load() == answerNo:
 		return false, nil
 	}
 	ctx, cancel := c.withRequestTimeout(ctx)
@@ -108,13 +108,13 @@ func (c *Client) canCloseStdin(ctx context.Context) (bool, error) {
 	_, err := c.processes.CloseStdin(ctx, &processpb.CloseStdinRequest{Process: PID(envdversion.NoSuchPID).proto()})
 	switch {
 	case err == nil || isRemote(err) && connect.CodeOf(err) != connect.CodeUnimplemented:
-		c.closeStdin.Store(closeStdinYes)
+		c.closeStdin.Store(answerYes)
 		return true, nil
 	case connect.CodeOf(err) == connect.CodeUnimplemented:
-		c.closeStdin.Store(closeStdinNo)
+		c.closeStdin.Store(answerNo)
 		return false, nil
 	case connect.CodeOf(err) == connect.CodeNotFound:
-		c.closeStdin.Store(closeStdinYes) // an empty 404, as some servers say it
+		c.closeStdin.Store(answerYes) // an empty 404, as some servers say it
 		return true, nil
 	}
 	return false, err

@@ -146,7 +146,8 @@ func (f *feeder) close(ctx context.Context) error {
 	return f.run.process.closeStdin(ctx)
 }
 
-// wait waits for feed, unless it is stuck in the caller's Read.
+// wait waits for feed, unless it is stuck in the caller's Read, and lets go of
+// the request. It is called when the command has ended.
 func (f *feeder) wait() {
 	f.mu.Lock()
 	f.abandoned = f.reading
@@ -155,6 +156,9 @@ func (f *feeder) wait() {
 	if !stuck {
 		<-f.done
 	}
+	f.sending.Lock()
+	defer f.sending.Unlock()
+	_ = f.sink.finish() // what nobody closed: net/http waits for the end of a body for ever
 }
 
 func (f *feeder) err() error {
@@ -203,8 +207,8 @@ func (s *streamSink) send(ctx context.Context, data []byte) error {
 // start opens the request. The selector must be its first message: a daemon
 // drops the connection at anything else.
 func (s *streamSink) start(ctx context.Context) error {
-	if s.open {
-		return nil
+	if s.open || ctx.Err() != nil {
+		return ctx.Err()
 	}
 	stream, err := s.process.client.processes.StreamInput(ctx)
 	if err != nil {

@@ -24,6 +24,7 @@ type cpFlags struct {
 	atomic    bool
 	resume    bool
 	gzip      bool
+	parallel  int
 	quiet     bool
 	preserve  bool
 	symlinks  string
@@ -44,7 +45,8 @@ the sandbox, --atomic does the same.`,
   envdctl cp -r ./src :/app/src
   envdctl cp :/var/log/app.log - | less
   tar c . | envdctl cp - :/tmp/tree.tar
-  envdctl cp --resume :/data/large.bin large.bin`,
+  envdctl cp --resume :/data/large.bin large.bin
+  envdctl cp --parallel 8 model.bin :/data/`,
 		Args:              wantArgs(cobra.ExactArgs(2)),
 		ValidArgsFunction: a.completeCopy,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -57,6 +59,7 @@ the sandbox, --atomic does the same.`,
 	flags.BoolVar(&f.atomic, "atomic", false, "replace files of the sandbox only when they are complete")
 	flags.BoolVar(&f.resume, "resume", false, "go on with a download that broke off, after what TARGET has already")
 	flags.BoolVar(&f.gzip, "gzip", false, "compress on the way; for slow links (envd 0.5.3 and later)")
+	flags.IntVar(&f.parallel, "parallel", 0, "move so many parts of a file at a time, or files with -r (4 unless given); for links of high latency")
 	flags.BoolVarP(&f.preserve, "preserve", "p", false, "keep modes and times, with -r")
 	flags.StringVar(&f.symlinks, "symlinks", "skip", "what becomes of symlinks with -r: skip, follow or copy")
 	flags.BoolVarP(&f.quiet, "quiet", "q", false, "show no progress")
@@ -77,6 +80,10 @@ func (a *app) cp(cmd *cobra.Command, f *cpFlags, source, target string) error {
 		return usagef(cmd, "one of SOURCE and TARGET must be in the sandbox: a path with a colon in front, such as :/tmp/file")
 	case f.resume && (toRemote || f.recursive || to == "-" || f.gzip):
 		return usagef(cmd, "--resume is for the download of one file")
+	case cmd.Flags().Changed("parallel") && f.parallel < 1:
+		return usagef(cmd, "--parallel is %d; want 1 or more", f.parallel)
+	case f.resume && f.parallel > 1:
+		return usagef(cmd, "--resume does not go with --parallel")
 	case f.recursive && (from == "-" || to == "-"):
 		return usagef(cmd, "-r does not go with standard input or output")
 	}
@@ -117,6 +124,9 @@ func (t *transfer) options(upload, tree bool) []client.TransferOption {
 	opts := []client.TransferOption{client.WithProgress(t.bar.report)}
 	if t.flags.gzip {
 		opts = append(opts, client.WithGzip())
+	}
+	if t.flags.parallel > 0 {
+		opts = append(opts, client.WithParallel(t.flags.parallel))
 	}
 	if upload && t.flags.atomic {
 		opts = append(opts, client.WithAtomic())

@@ -111,6 +111,7 @@ const (
 	optKeepGoing
 	optPreserve
 	optSymlinks
+	optUpdate
 
 	optsRead        = optIdle | optRetries | optMaxBytes | optProgress | optGzip | optStreams
 	optsOpen        = optIdle | optRetries
@@ -118,7 +119,7 @@ const (
 	optsUpload      = optsWrite | optSize
 	optsUploadFiles = optIdle | optProgress | optGzip | optMetadata
 	optsTree        = optIdle | optProgress | optGzip | optParallel | optPatterns | optDryRun | optKeepGoing | optPreserve | optSymlinks
-	optsUploadDir   = optsTree | optAtomic | optMetadata
+	optsUploadDir   = optsTree | optAtomic | optMetadata | optUpdate
 	optsDownloadDir = optsTree | optRetries | optMaxBytes
 )
 

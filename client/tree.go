@@ -43,6 +43,11 @@ type Summary struct {
 	Copied []CopiedEntry
 	// Skipped lists what was left out without being excluded, sorted by path.
 	Skipped []SkippedEntry
+	// Unchanged counts the files that [WithUpdate] found to be there already.
+	Unchanged int
+	// Removed lists what [WithDelete] removed, relative to the root of the tree
+	// and sorted.
+	Removed []string
 }
 
 // CopiedEntry is one file, directory or symlink that was copied.
@@ -71,6 +76,8 @@ type treeOptions struct {
 	keepGoing bool
 	preserve  bool
 	symlinks  SymlinkMode
+	update    bool
+	del       bool
 }
 
 // WithParallel moves n things at a time. For UploadDir and DownloadDir these are
@@ -201,6 +208,10 @@ type treePlan struct {
 	items   []treeItem
 	skipped []SkippedEntry
 	errs    []error
+	// seen has every path that the source has, copied or not.
+	seen      map[string]bool
+	unchanged int
+	removed   []string
 }
 
 var errStopWalk = errors.New("stop")
@@ -380,8 +391,9 @@ type skipError string
 func (e skipError) Error() string { return string(e) }
 
 func (p *treePlan) summary(copied []treeItem) *Summary {
-	s := &Summary{Skipped: p.skipped}
+	s := &Summary{Skipped: p.skipped, Unchanged: p.unchanged, Removed: p.removed}
 	slices.SortFunc(copied, func(a, b treeItem) int { return cmp.Compare(a.rel, b.rel) })
+	slices.Sort(s.Removed)
 	slices.SortFunc(s.Skipped, func(a, b SkippedEntry) int { return cmp.Compare(a.Path, b.Path) })
 	for _, item := range copied {
 		switch {

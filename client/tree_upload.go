@@ -25,17 +25,19 @@ const opUploadDir = "upload"
 
 // UploadDir copies what is in the local directory into the directory remote of
 // the sandbox, which is made if it is not there. Files that are there already
-// are overwritten, others stay. Small files go up many at a time. Devices, sockets and pipes are left out;
-// symlinks are as [WithSymlinks] says. Nothing outside the local directory is
-// read, whatever its symlinks say.
+// are overwritten, others stay. Small files go up many at a time. Devices,
+// sockets and pipes are left out; symlinks are as [WithSymlinks] says. Nothing
+// outside the local directory is read, whatever its symlinks say. With
+// [WithUpdate] and [WithDelete] it keeps the sandbox's directory like the local
+// one, at the cost of a listing.
 //
 // The summary says what was copied, also next to an error. The error joins a
 // [*fs.PathError] for each path that failed, in the order of their paths. What
 // was uploaded when the context ends or a file fails stays there.
 //
 // Options for UploadDir are WithParallel, WithInclude, WithExclude, WithDryRun,
-// WithKeepGoing, WithPreserve, WithSymlinks, WithAtomic, WithMetadata,
-// WithProgress, WithIdleTimeout and WithGzip.
+// WithKeepGoing, WithPreserve, WithSymlinks, WithUpdate, WithDelete, WithAtomic,
+// WithMetadata, WithProgress, WithIdleTimeout and WithGzip.
 func (c *Client) UploadDir(ctx context.Context, local, remote string, opts ...TransferOption) (*Summary, error) {
 	o, err := newTransferOptions(optsUploadDir, opts)
 	if err == nil {
@@ -54,7 +56,7 @@ func (c *Client) UploadDir(ctx context.Context, local, remote string, opts ...Tr
 	defer root.Close()
 	o.progress = oneAtATime(o.progress)
 
-	w := &localWalk{ctx: ctx, root: root, local: local, plan: &treePlan{opts: &o.tree}}
+	w := &localWalk{ctx: ctx, root: root, local: local, plan: &treePlan{opts: &o.tree, seen: map[string]bool{}}}
 	info, err := root.Stat(".")
 	if err != nil {
 		return &Summary{}, err
@@ -64,6 +66,11 @@ func (c *Client) UploadDir(ctx context.Context, local, remote string, opts ...Tr
 	if !o.tree.dryRun && (len(w.plan.errs) == 0 || o.tree.keepGoing) && ctx.Err() == nil {
 		if up.remote, err = c.makeRoot(ctx, remote); err != nil {
 			return w.plan.summary(nil), treeError(opUploadDir, remote, err)
+		}
+	}
+	if len(w.plan.errs) == 0 || o.tree.keepGoing {
+		if err := up.reconcile(ctx, w.plan); err != nil {
+			return w.plan.summary(nil), err
 		}
 	}
 	return w.plan.run(ctx, up)
@@ -136,6 +143,7 @@ func (w *localWalk) entry(rel string, stack []fs.FileInfo) error {
 	if err != nil {
 		return w.plan.fail(w.error(rel, err))
 	}
+	w.plan.seen[rel] = true
 	filter := w.plan.opts.filter
 	if filter.excludes(rel, info.IsDir()) {
 		return nil

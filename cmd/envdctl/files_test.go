@@ -5,10 +5,13 @@ package main
 
 import (
 	"bytes"
+	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -97,5 +100,69 @@ func TestWatch(t *testing.T) {
 				t.Errorf("exit code %d, want %d", code, exitFailure)
 			}
 		})
+	}
+}
+
+// failingWriter fails once it is told to.
+type failingWriter struct {
+	syncBuffer
+	fail atomic.Bool
+}
+
+func (w *failingWriter) Write(p []byte) (int, error) {
+	if w.fail.Load() {
+		return 0, io.ErrClosedPipe
+	}
+	return w.syncBuffer.Write(p)
+}
+
+// sync follows what changes here, through trouble with the sandbox, until
+// nobody reads what it says.
+func TestSync(t *testing.T) {
+	srv := envdtest.NewServer()
+	defer srv.Close()
+	local, remote := t.TempDir(), t.TempDir()
+	write := func(name, content string) {
+		t.Helper()
+		at := filepath.Join(local, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(at), 0o755), os.WriteFile(at, []byte(content), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("first", "1")
+	write("skipped.log", "-")
+	var out failingWriter
+	var errOut syncBuffer
+	done := make(chan int)
+	env := map[string]string{client.EnvURL: srv.URL, client.EnvUser: "root"}
+	lookup := func(name string) (string, bool) { v, ok := env[name]; return v, ok }
+	go func() {
+		done <- run([]string{"sync", "--delete", "--exclude", "*.log", "--timeout", "60", local, ":" + remote}, strings.NewReader(""), &out, &errOut, lookup)
+	}()
+	errOut.waitFor(t, "in sync; watching")
+	out.waitFor(t, "upload first\n")
+	write("sub/deep/second", "2")
+	out.waitFor(t, "upload sub/deep/second\n")
+	write("sub/deep/third", "3") // in a directory that is new
+	out.waitFor(t, "upload sub/deep/third\n")
+	if err := os.Remove(filepath.Join(local, "first")); err != nil {
+		t.Fatal(err)
+	}
+	out.waitFor(t, "remove first\n")
+
+	srv.Inject(envdtest.Fault{Procedure: "/filesystem.Filesystem/Stat", Action: envdtest.Cut, Times: 3})
+	write("fourth", "4")
+	errOut.waitFor(t, "trying again")
+	out.waitFor(t, "upload fourth\n")
+	for name, want := range map[string]string{"sub/deep/second": "2", "sub/deep/third": "3", "fourth": "4", "first": "", "skipped.log": ""} {
+		got, err := os.ReadFile(filepath.Join(remote, name))
+		if string(got) != want || (err != nil) != (want == "") {
+			t.Errorf("%s holds %q, %v, want %q", name, got, err, want)
+		}
+	}
+	out.fail.Store(true)
+	write("fifth", "5")
+	if code := <-done; code != exitFailure {
+		t.Errorf("exit code %d, want %d", code, exitFailure)
 	}
 }

@@ -79,7 +79,7 @@ that is refused. Other exit codes are those of the command that it runs.`,
 		&cobra.Group{ID: groupFiles, Title: "Files of the sandbox:"},
 		&cobra.Group{ID: groupDaemon, Title: "The daemon:"})
 	addGroup(root, groupProcesses, a.execCommand(), a.shellCommand(), a.psCommand(), a.attachCommand(), a.killCommand(), a.signalCommand())
-	addGroup(root, groupFiles, a.lsCommand(), a.statCommand(), a.catCommand(), a.cpCommand(), a.mkdirCommand(), a.mvCommand(),
+	addGroup(root, groupFiles, a.lsCommand(), a.statCommand(), a.catCommand(), a.cpCommand(), a.syncCommand(), a.mkdirCommand(), a.mvCommand(),
 		a.rmCommand(), a.watchCommand(), a.urlCommand())
 	addGroup(root, groupDaemon, a.healthCommand(), a.metricsCommand(), a.envCommand(), a.initCommand(), a.driftCommand(),
 		a.conformanceCommand(), a.serveCommand())

@@ -44,7 +44,7 @@ acceptance: ## Try the official JavaScript SDK, and a browser, if npm and chromi
 	else echo "npm or chromium is missing: the terminal in the browser is not tried"; fi
 
 .PHONY: check
-check: check-fmt check-tidy vet check-cross lint check-generated breaking test conformance acceptance examples ## Run everything that CI runs
+check: check-fmt check-tidy vet check-cross lint check-generated breaking test bench-once conformance acceptance examples ## Run everything that CI runs
 
 .PHONY: fmt
 fmt: ## Format Go and proto files
@@ -154,4 +154,27 @@ soak: ## Put the client under load, mixed with faults for SOAK (30s)
 
 .PHONY: bench
 bench: ## Measure the client against the bare stub; with ENVD_URL on that envd
-	$(GO) test -run '^$$' -bench . -benchmem ./client
+	$(GO) test -run '^$$' -bench . -benchmem -timeout 0 ./client
+
+.PHONY: bench-once
+bench-once: ## Run each benchmark once, to see that it works
+	$(GO) test -short -run '^$$' -bench . -benchtime 1x ./client >/dev/null
+	cd tools && $(GO) test ./...
+
+BENCH       ?= .
+BENCH_COUNT ?= 5
+BENCH_OUT   ?= docs/bench/embedded.txt
+
+.PHONY: bench-report
+bench-report: ## Measure BENCH_COUNT times, keep that in BENCH_OUT and print the ratios
+	@mkdir -p $(dir $(BENCH_OUT))
+	@{ echo "daemon: $${ENVD_URL:+envd }$${ENVD_VERSION:-embedded}"; echo "date: $$(date -u +%F)"; \
+		echo "cores: $$(getconf _NPROCESSORS_ONLN)"; echo "go: $$($(GO) env GOVERSION)"; } > $(BENCH_OUT)
+	@for i in $$(seq $(BENCH_COUNT)); do \
+		$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem -timeout 0 ./client >> $(BENCH_OUT) || exit 1; \
+	done
+	@cd tools && $(GO) run ./benchreport $(abspath $(BENCH_OUT))
+
+.PHONY: performance
+performance: ## Make the tables of docs/performance.md from docs/bench
+	cd tools && $(GO) run ./benchreport -w ../docs/performance.md $(addprefix ../,$(wildcard docs/bench/*.txt))

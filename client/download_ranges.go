@@ -25,6 +25,9 @@ func (f *File) wantsRanges() bool {
 // ranges come by several requests at a time and are written in order.
 func (f *File) copyRanges(w io.Writer, moved *int64) error {
 	ctx, cancel := context.WithCancelCause(f.ctx)
+	own := *f.opts
+	own.moved = &clock{}
+	f.opts = &own
 	r := &rangeCopy{
 		file:    f,
 		ctx:     ctx,

@@ -29,6 +29,7 @@ type fileBody struct {
 func (b *fileBody) Read(p []byte) (int, error) {
 	b.guard.arm()
 	n, err := b.r.Read(p)
+	b.guard.touch()
 	b.guard.disarm()
 	b.off += int64(n)
 	return n, err
@@ -59,7 +60,7 @@ func (f *File) getWith(ctx context.Context, cancel context.CancelCauseFunc, off,
 	if err != nil {
 		return nil, fileReply{}, err
 	}
-	guard := newStallGuard(f.opts.idle, cancel)
+	guard := newStallGuard(f.opts.idle, cancel, f.opts.moved)
 	guard.arm()
 	resp, err := f.client.plain(req)
 	guard.disarm()

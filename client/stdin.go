@@ -38,7 +38,7 @@ type feeder struct {
 
 func newFeeder(r *run) *feeder {
 	f := &feeder{run: r, ctx: r.inputCtx, done: make(chan struct{}), lastByte: '\n'}
-	f.sink = unarySink{r.process}
+	f.sink = unarySink{r}
 	if r.cmd.StreamInput {
 		f.sink = &streamSink{process: r.process}
 	}
@@ -118,6 +118,9 @@ func (f *feeder) send(ctx context.Context, data []byte) error {
 	f.sending.Lock()
 	defer f.sending.Unlock()
 	for len(data) > 0 {
+		if err := f.ctx.Err(); err != nil {
+			return toError(f.ctx, domainProcess, "send input to", f.run.process.String(), err)
+		}
 		piece := data[:min(len(data), inputChunk)]
 		if err := f.sink.send(ctx, piece); err != nil {
 			return err
@@ -176,10 +179,31 @@ type inputSink interface {
 
 // unarySink sends each piece in a call of its own, which proxies do not buffer.
 // A call has no time limit: it waits for as long as the command does not read.
-type unarySink struct{ process *Process }
+type unarySink struct{ run *run }
 
 func (s unarySink) send(ctx context.Context, data []byte) error {
-	return s.process.sendInput(ctx, data)
+	ctx, cancel := s.lingering(ctx)
+	defer cancel()
+	return s.run.process.sendInput(ctx, data)
+}
+
+// inputGrace is how long the answer to a piece may take after the command has
+// ended: it may have been what it needed to end.
+const inputGrace = 500 * time.Millisecond
+
+// lingering returns a context that outlives the command for a moment, unless it
+// was the caller who ended it.
+func (s unarySink) lingering(parent context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(parent))
+	stop := context.AfterFunc(parent, func() {
+		if s.run.ctx.Err() != nil {
+			cancel()
+			return
+		}
+		timer := time.AfterFunc(inputGrace, cancel)
+		context.AfterFunc(ctx, func() { timer.Stop() })
+	})
+	return ctx, func() { stop(); cancel() }
 }
 
 func (s unarySink) finish() error { return nil }

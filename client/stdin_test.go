@@ -4,6 +4,7 @@
 package client_test
 
 import (
+	"bufio"
 	"errors"
 	"io"
 	"net/http"
@@ -85,5 +86,57 @@ func TestStreamInputEnds(t *testing.T) {
 				t.Error("the request goes on")
 			}
 		})
+	}
+}
+
+// lateAnswers holds back the answers to input until the command has ended.
+type lateAnswers struct {
+	next  http.RoundTripper
+	ended chan struct{}
+}
+
+func (l *lateAnswers) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := l.next.RoundTrip(req)
+	if strings.HasSuffix(req.URL.Path, "/SendInput") {
+		<-l.ended
+		time.Sleep(50 * time.Millisecond) // the end is on its way
+	}
+	if err == nil && req.Context().Err() != nil {
+		resp.Body.Close()
+		return nil, req.Context().Err()
+	}
+	return resp, err
+}
+
+// Input that made the command end was not lost, though its answer comes after
+// the end.
+func TestInputThatEnds(t *testing.T) {
+	srv := envdtest.NewServer()
+	defer srv.Close()
+	own := &http.Transport{}
+	defer own.CloseIdleConnections()
+	late := &lateAnswers{next: own, ended: make(chan struct{})}
+	srv.HandleCommand("line", func(p *envdtest.Proc) int {
+		_, _ = bufio.NewReader(p.Stdin).ReadString('\n')
+		defer close(late.ended)
+		return 0
+	})
+	c := dial(t, srv.URL, client.WithTransport(late), client.WithUser("root"))
+	cmd := c.Command(t.Context(), "line")
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := io.WriteString(in, "go\n"); err != nil || n != 3 {
+		t.Errorf("Write = %d, %v", n, err)
+	}
+	if _, err := io.WriteString(in, "more\n"); !errors.Is(err, client.ErrNoInput) && !errors.Is(err, client.ErrProcessNotFound) {
+		t.Errorf("Write after the end: %v", err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Error(err)
 	}
 }

@@ -149,8 +149,17 @@ type transferOptions struct {
 	maxBytes int64 // 0 for no limit
 	size     int64 // -1 for not known
 	retries  int
-	streams  int // of one file
+	streams  int    // of one file
+	moved    *clock // which they share; nil for one of its own
 	tree     treeOptions
+}
+
+// atATime is how many requests of the call share the way to the sandbox.
+func (t *transferOptions) atATime() int {
+	if t.allowed&optParallel != 0 {
+		return t.tree.parallel
+	}
+	return t.streams
 }
 
 func newTransferOptions(allowed optionSet, opts []TransferOption) (*transferOptions, error) {
@@ -187,7 +196,8 @@ func WithProgress(fn func(Progress)) TransferOption {
 // for d; 0 means never. A transfer has no other time limit than its context.
 // For an upload, a reader that gives nothing for so long counts too; after the
 // last byte envd may take as long again as the sending took, since a proxy may
-// have kept everything to itself until then. For a download, the time that the
+// have kept everything to itself until then, or as long as it takes at 20 kB/s to
+// send what this machine may have buffered, 4 MiB at most. For a download, the time that the
 // caller takes does not count. The default is [DefaultTransferIdleTimeout].
 // For every call.
 func WithIdleTimeout(d time.Duration) TransferOption {
@@ -336,12 +346,17 @@ type stallGuard struct {
 	limit time.Duration
 	timer *time.Timer
 	armed bool
-	moved clock
+	moved *clock
 }
 
 // newStallGuard returns a guard that is not armed yet. A limit of 0 means none.
-func newStallGuard(limit time.Duration, cancel context.CancelCauseFunc) *stallGuard {
-	return &stallGuard{limit: limit, cancel: cancel}
+// Requests that move one file together share a clock: on a slow link one may
+// have to wait for the others.
+func newStallGuard(limit time.Duration, cancel context.CancelCauseFunc, shared *clock) *stallGuard {
+	if shared == nil {
+		shared = &clock{}
+	}
+	return &stallGuard{limit: limit, cancel: cancel, moved: shared}
 }
 
 // arm starts the clock.

@@ -186,7 +186,7 @@ func FuzzMultipart(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		body := newUploadBody(nil, false, []part{{filename: name, src: src}}, o, newStallGuard(0, nil))
+		body := newUploadBody(nil, false, []part{{filename: name, src: src}}, o, newStallGuard(0, nil, nil))
 		req := &http.Request{Header: http.Header{}}
 		body.describe(req)
 		raw, err := io.ReadAll(body)

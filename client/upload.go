@@ -150,7 +150,7 @@ func isParentRace(err error) bool { return hasText(err, textMkdirRace) }
 func (c *Client) post(ctx context.Context, op, path string, query url.Values, parts []part, o *transferOptions) (storedFiles, error) {
 	tctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	guard := newStallGuard(o.idle, cancel)
+	guard := newStallGuard(o.idle, cancel, o.moved)
 	defer guard.disarm()
 
 	body := newUploadBody(tctx.Done(), c.sendsRaw(ctx, parts), parts, o, guard)

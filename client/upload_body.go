@@ -97,7 +97,7 @@ const peekSize = 64 << 10
 func (s *source) peek(parent context.Context, idle time.Duration) error {
 	ctx, cancel := context.WithCancelCause(parent)
 	defer cancel(nil)
-	guard := newStallGuard(idle, cancel)
+	guard := newStallGuard(idle, cancel, nil)
 	guard.arm()
 	defer guard.disarm()
 	type result struct {
@@ -414,9 +414,23 @@ func (b *uploadBody) Read(p []byte) (int, error) {
 	b.report(before)
 	if b.whole() && !b.ended {
 		b.ended = true
-		b.guard.extend(time.Since(b.began))
+		b.guard.extend(max(time.Since(b.began), buffered(b.count()*int64(b.opts.atATime()))))
 	}
 	return n, err
+}
+
+const (
+	// slowLink is the speed, in bytes a second, at which nothing times out.
+	slowLink = 20_000
+	// mostBuffered is how much this machine's network may have taken of an upload
+	// without having sent it.
+	mostBuffered = 4 << 20
+)
+
+// buffered is how long the bytes that are still on their way may take, when the
+// last of n was taken.
+func buffered(n int64) time.Duration {
+	return time.Duration(min(n, mostBuffered)) * time.Second / slowLink
 }
 
 func (b *uploadBody) count() int64 {

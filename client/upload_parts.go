@@ -75,7 +75,9 @@ func (c *Client) storeParts(ctx context.Context, op, path string, src *source, o
 	if err != nil {
 		return false, err
 	}
-	u := &partUpload{client: c, op: op, target: target, src: src, opts: o}
+	own := *o
+	own.moved = &clock{}
+	u := &partUpload{client: c, op: op, target: target, src: src, opts: &own}
 	u.cut()
 	err = u.send(ctx)
 	if err == nil {

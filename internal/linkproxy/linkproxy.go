@@ -29,11 +29,21 @@ type Link struct {
 const (
 	// DefaultWindow is the most that many systems and proxies let be under way.
 	DefaultWindow = 1 << 20
-	// firstWindow is what TCP begins with: ten segments.
-	firstWindow = 10 * 1460
-	// segment is how much is passed on at a time.
-	segment = 16 << 10
+	// segment is what TCP sends at a time.
+	segment = 1460
+	// firstWindow is what TCP begins with.
+	firstWindow = 10 * segment
+	// mostAtOnce is how much is passed on at a time where that takes no time.
+	mostAtOnce = 16 << 10
 )
+
+// piece is how much is passed on at a time: what takes a fiftieth of a second.
+func (l Link) piece() int {
+	if l.Rate <= 0 {
+		return mostAtOnce
+	}
+	return min(max(segment, int(l.Rate/50)), mostAtOnce)
+}
 
 // Proxy forwards TCP connections to one server.
 type Proxy struct {
@@ -123,6 +133,9 @@ func (p *Proxy) accept() {
 func (p *Proxy) serve(client net.Conn) {
 	if !p.keep(client) {
 		return
+	}
+	if tcp, ok := client.(*net.TCPConn); ok {
+		_ = tcp.SetReadBuffer(mostAtOnce) // what waits is to wait on the other side
 	}
 	defer p.drop(client)
 	if !p.wait(time.Now().Add(p.link.RoundTrip)) { // the handshake
@@ -272,7 +285,7 @@ func (p *Proxy) send(from net.Conn, l *lane, flights chan<- flight, w *window, g
 			}
 			continue
 		}
-		buf := make([]byte, min(segment, room))
+		buf := make([]byte, min(p.link.piece(), room))
 		n, err := from.Read(buf)
 		if n > 0 {
 			w.sent(n)

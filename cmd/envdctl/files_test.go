@@ -21,17 +21,22 @@ import (
 
 func TestProgressLine(t *testing.T) {
 	tests := []struct {
-		at   client.Progress
-		took time.Duration
-		want string
+		at    client.Progress
+		took  time.Duration
+		width int
+		want  string
 	}{
-		{client.Progress{Path: "/a/file", Bytes: 1 << 20, Total: 4 << 20}, time.Second, "file  1.0 MiB of 4.0 MiB, 25%  1.0 MiB/s  3s left"},
-		{client.Progress{Path: "/a/file", Bytes: 4 << 20, Total: 4 << 20, Done: true}, 2 * time.Second, "file  4.0 MiB of 4.0 MiB, 100%  2.0 MiB/s"},
-		{client.Progress{Path: "file", Bytes: 512, Total: -1}, time.Second, "file  512 B  512 B/s"},
-		{client.Progress{Path: "a\x1b[31m", Total: -1}, time.Second, `a\u001b[31m  0 B`},
+		{client.Progress{Path: "/a/file", Bytes: 1 << 20, Total: 4 << 20}, time.Second, 80, "file  [=====>              ]  25%  1.0 MiB of 4.0 MiB  1.0 MiB/s  3s left"},
+		{client.Progress{Path: "/a/file", Total: 4 << 20}, time.Second, 80, "file  [>                   ]   0%  0 B of 4.0 MiB"},
+		{client.Progress{Path: "/a/file", Bytes: 1 << 20, Total: 4 << 20}, time.Second, 60, "file  25%  1.0 MiB of 4.0 MiB  1.0 MiB/s  3s left"},
+		{client.Progress{Path: "/a/" + strings.Repeat("n", 99), Bytes: 1 << 20, Total: 4 << 20}, time.Second, 80, "nnnnnnnnn…  [=====>              ]  25%"},
+		{client.Progress{Path: "/a/" + strings.Repeat("n", 99), Bytes: 1 << 20, Total: 4 << 20}, time.Second, 20, "…  25%"},
+		{client.Progress{Path: "/a/file", Bytes: 4 << 20, Total: 4 << 20, Done: true}, 2 * time.Second, 80, "file  [====================] 100%  4.0 MiB of 4.0 MiB  2.0 MiB/s"},
+		{client.Progress{Path: "file", Bytes: 512, Total: -1}, time.Second, 80, "file  512 B  512 B/s"},
+		{client.Progress{Path: "a\x1b[31m", Total: -1}, time.Second, 80, `a\u001b[31m  0 B`},
 	}
 	for _, tt := range tests {
-		if got := progressLine(tt.at, tt.took); got != tt.want {
+		if got := progressLine(tt.at, tt.took, tt.width); !strings.HasPrefix(got, tt.want) {
 			t.Errorf("progressLine(%+v) = %q, want %q", tt.at, got, tt.want)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"path"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"golang.org/x/term"
 
@@ -49,15 +50,34 @@ func (p *progress) report(at client.Progress) {
 		return
 	}
 	p.last, p.shown = now, true
-	fmt.Fprint(p.messages, "\r\x1b[K"+progressLine(at, now.Sub(p.started)))
+	fmt.Fprint(p.messages, "\r\x1b[K"+progressLine(at, now.Sub(p.started), p.width()))
 }
 
-// progressLine is what is known of a transfer after some time.
-func progressLine(at client.Progress, took time.Duration) string {
+// width is how many characters a line of the terminal has.
+func (p *progress) width() int {
+	if file, ok := p.messages.w.(*os.File); ok {
+		if width, _, err := term.GetSize(int(file.Fd())); err == nil && width > 0 {
+			return width
+		}
+	}
+	return 80
+}
+
+const (
+	barWidth = 20
+	// minName is how much of a name is shown where there is no room for it.
+	minName = 8
+)
+
+// progressLine is what is known of a transfer after some time, in one line of
+// the terminal: where there is no room the name is cut, and then the bar left
+// out.
+func progressLine(at client.Progress, took time.Duration, width int) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s  %s", printable(path.Base(at.Path)), formatBytes(uint64(at.Bytes)))
 	if at.Total > 0 {
-		fmt.Fprintf(&b, " of %s, %d%%", formatBytes(uint64(at.Total)), at.Bytes*100/at.Total)
+		fmt.Fprintf(&b, " %3d%%  %s of %s", at.Bytes*100/at.Total, formatBytes(uint64(at.Bytes)), formatBytes(uint64(at.Total)))
+	} else {
+		fmt.Fprintf(&b, "  %s", formatBytes(uint64(at.Bytes)))
 	}
 	rate := float64(at.Bytes) / max(took.Seconds(), 0.001)
 	if at.Bytes > 0 {
@@ -66,7 +86,26 @@ func progressLine(at client.Progress, took time.Duration) string {
 	if left := at.Total - at.Bytes; at.Total > 0 && left > 0 && rate > 0 {
 		fmt.Fprintf(&b, "  %v left", time.Duration(float64(left)/rate*float64(time.Second)).Round(time.Second))
 	}
-	return b.String()
+	name, rest := []rune(printable(path.Base(at.Path))), b.String()
+	room := width - 1 - utf8.RuneCountInString(rest) // some terminals wrap at the last column
+	if at.Total > 0 && room >= min(len(name), minName)+barWidth+4 {
+		rest = "  " + bar(at) + rest
+		room -= barWidth + 4
+	}
+	if len(name) > max(room, 1) {
+		name = append(name[:max(room, 1)-1], '…')
+	}
+	return string(name) + rest
+}
+
+// bar shows the part of a transfer that is done.
+func bar(at client.Progress) string {
+	done := int(min(at.Bytes, at.Total) * barWidth / at.Total)
+	text := strings.Repeat("=", done)
+	if done < barWidth {
+		text += ">" + strings.Repeat(" ", barWidth-done-1)
+	}
+	return "[" + text + "]"
 }
 
 // done leaves the line.

@@ -13,6 +13,7 @@ import (
 	"io/fs"
 	"net/http"
 	"net/url"
+	"path"
 	"slices"
 
 	filesystempb "github.com/envd-go/envd/gen/filesystem"
@@ -46,7 +47,7 @@ func checkCompose(dst string, parts []string) error {
 		return fmt.Errorf("no parts to join: %w", fs.ErrInvalid)
 	}
 	for _, p := range append([]string{dst}, parts...) {
-		if err := checkFilePath(p); err != nil {
+		if err := checkRPCPath(p); err != nil {
 			return err
 		}
 	}
@@ -60,7 +61,7 @@ func (c *Client) compose(ctx context.Context, op, dst string, parts []string) er
 	if c.server(ctx).lacks(envdversion.Compose) {
 		return c.composeHere(ctx, op, dst, parts)
 	}
-	err := c.composeThere(ctx, op, dst, parts)
+	err := c.composeOnto(ctx, op, dst, parts)
 	if isMissingEndpoint(err) {
 		return c.composeHere(ctx, op, dst, parts)
 	}
@@ -77,6 +78,23 @@ func isMissingEndpoint(err error) bool {
 		return true
 	}
 	return false
+}
+
+// longestComposed is the length of the longest name that envd joins files to:
+// it appends 53 bytes to it while it does.
+const longestComposed = 255 - 53
+
+// composeOnto lets the server do it, under a shorter name where it has to be.
+func (c *Client) composeOnto(ctx context.Context, op, dst string, parts []string) error {
+	if len(path.Base(dst)) <= longestComposed {
+		return c.composeThere(ctx, op, dst, parts)
+	}
+	temporary := temporaryName(dst)
+	err := c.composeThere(ctx, op, temporary, parts)
+	if err == nil {
+		err = c.move(ctx, op, temporary, dst)
+	}
+	return err
 }
 
 // composeThere lets the server do it.
@@ -134,7 +152,7 @@ func (c *Client) composeHere(ctx context.Context, op, dst string, parts []string
 		err = c.move(ctx, op, temporary, dst)
 	}
 	if err != nil {
-		c.discard(ctx, temporary, answered)
+		_ = c.discard(context.WithoutCancel(ctx), temporary, answered)
 		return err
 	}
 	var left []error

@@ -28,12 +28,13 @@ func (f *File) copyRanges(w io.Writer, moved *int64) error {
 	own := *f.opts
 	own.moved = &clock{}
 	f.opts = &own
+	streams := int(min(int64(own.streams), (f.size+f.client.config.rangeSize-1)/f.client.config.rangeSize))
 	r := &rangeCopy{
 		file:    f,
 		ctx:     ctx,
 		work:    make(chan *fileRange),
-		ordered: make(chan *fileRange, 2*f.opts.streams),
-		buffers: make(chan []byte, 2*f.opts.streams),
+		ordered: make(chan *fileRange, 2*streams),
+		buffers: make(chan []byte, 2*streams),
 	}
 	for range cap(r.buffers) {
 		r.buffers <- nil // made when it is needed
@@ -42,7 +43,7 @@ func (f *File) copyRanges(w io.Writer, moved *int64) error {
 	defer running.Wait()
 	defer cancel(context.Canceled)
 	running.Go(r.cut)
-	for range f.opts.streams {
+	for range streams {
 		running.Go(r.fetch)
 	}
 	return r.write(w, moved)

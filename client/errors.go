@@ -372,6 +372,7 @@ const (
 	textReadingFile   = "error reading file"      // the same, up to envd 0.3.7
 	textNoSpaceBefore = "bytes required"          // refused before it wrote
 	textNoSource      = "source file not found: " // compose
+	textNoSources     = "source_paths"            // compose, of nothing
 
 	textReadingDir = "error reading directory" // something vanished in a listing
 )

@@ -31,6 +31,9 @@ type File struct {
 	size    int64
 	modTime time.Time
 	version fileVersion
+	// answered is when the server gave the first answer, by its own clock and
+	// in whole seconds; zero where it does not say.
+	answered time.Time
 	// minSize is what the file had before a compressed download, whose end says
 	// nothing; 0 where it is not known.
 	minSize int64
@@ -89,6 +92,7 @@ func (c *Client) open(ctx context.Context, op, path string, o *transferOptions) 
 	f.size = reply.size
 	f.version.size = reply.size
 	f.version.etag = strongETag(reply.header)
+	f.answered, _ = http.ParseTime(reply.header.Get("Date"))
 	if at, ok := c.trueModTime(reply.header); ok {
 		f.modTime = at
 		if longBefore(at, reply.header) {

@@ -43,10 +43,22 @@ func (f *File) remember(small int64) error {
 		// Without it the file can be read all the same, once.
 		return f.failed(f.ctx, f.ctx.Err())
 	}
-	if at.size == f.size {
-		f.version.mtime = at.modTime
+	if at.size != f.size {
+		return nil
+	}
+	f.version.mtime = at.modTime
+	if !f.unchangedSince(at.modTime) {
+		// What Stat saw may have come after what was opened: open what it saw.
+		f.dropBody()
 	}
 	return nil
+}
+
+// unchangedSince reports whether the file that was opened is certainly the one
+// that was last changed at that time: long enough before the answer, and at the
+// time that the answer gave.
+func (f *File) unchangedSince(at time.Time) bool {
+	return at.Before(f.answered) && (f.modTime.IsZero() || f.modTime.Equal(at.Truncate(time.Second)))
 }
 
 // checkVersion compares what a later answer says of the file with the first.

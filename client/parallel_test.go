@@ -9,6 +9,7 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -132,6 +133,10 @@ func TestParallelRequests(t *testing.T) {
 			c := dial(t, web.URL, opts...)
 			err := c.Upload(t.Context(), "/tmp/file", tt.r(), append(tt.opts, client.WithParallel(3))...)
 			if err != nil {
+				t.Fatal(err)
+			}
+			old := time.Now().Add(-time.Hour) // a new file costs one request more
+			if err := os.Chtimes(srv.Path("/tmp/file"), old, old); err != nil {
 				t.Fatal(err)
 			}
 			got, err := c.ReadFile(t.Context(), "/tmp/file", client.WithParallel(3))
@@ -345,5 +350,218 @@ func TestParallelDownloadHostile(t *testing.T) {
 				t.Error("no error")
 			}
 		})
+	}
+}
+
+// replacedAtFirstStat is a server whose file is replaced when it is looked at for
+// the first time.
+func replacedAtFirstStat(t *testing.T, next http.Handler, replace func()) *httptest.Server {
+	t.Helper()
+	var once sync.Once
+	return httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "/Stat") {
+			once.Do(replace)
+		}
+		next.ServeHTTP(w, r)
+	}))
+}
+
+// A file that is replaced by one of the same size between the first answer and
+// the look at its time is not mixed with the other.
+func TestDownloadReplacedAtOnce(t *testing.T) {
+	const size = 20 * testPiece
+	for _, version := range []string{"0.2.5", "0.5.2", "0.6.13"} {
+		for name, opts := range map[string][]client.TransferOption{"parallel": {client.WithParallel(2)}, "resumed": nil} {
+			t.Run(version+"/"+name, func(t *testing.T) {
+				srv := envdtest.NewServer(envdtest.WithVersion(version), envdtest.WithRoot(t.TempDir()))
+				defer srv.Close()
+				path := srv.Path("/tmp/file")
+				n := size
+				if opts == nil {
+					n = 8 << 20
+				}
+				put := func(at string, b byte) error { return os.WriteFile(at, bytes.Repeat([]byte{b}, n), 0o644) }
+				if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), put(path, 'a')); err != nil {
+					t.Fatal(err)
+				}
+				web := replacedAtFirstStat(t, srv.Handler(), func() {
+					if err := errors.Join(put(path+"2", 'b'), os.Rename(path+"2", path)); err != nil {
+						t.Error(err)
+					}
+				})
+				defer web.Close()
+				if opts == nil {
+					srv.Inject(envdtest.Fault{Procedure: "/files", Action: envdtest.Cut, After: envdtest.Amount{Bytes: 5 << 20}})
+				}
+				c := dial(t, web.URL, client.WithPieces(testPiece), client.WithUser("root"))
+				var got bytes.Buffer
+				err := c.Download(t.Context(), "/tmp/file", &got, opts...)
+				mixed := bytes.ContainsRune(got.Bytes(), 'a') && bytes.ContainsRune(got.Bytes(), 'b')
+				if mixed || err == nil && got.Len() != n || err != nil && !errors.Is(err, client.ErrFileChanged) {
+					t.Errorf("%d bytes, mixed %v, %v", got.Len(), mixed, err)
+				}
+			})
+		}
+	}
+}
+
+// A part that a failure elsewhere interrupted is looked after: a slow daemon may
+// still make it.
+func TestParallelUploadLeavesNothing(t *testing.T) {
+	srv := envdtest.NewServer(envdtest.WithRoot(t.TempDir()))
+	defer srv.Close()
+	var n atomic.Int32
+	second := make(chan struct{})
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost && r.URL.Path == "/files" {
+			if n.Add(1) == 1 {
+				<-second
+				http.Error(w, "no", http.StatusInternalServerError)
+				return
+			}
+			close(second)
+			time.Sleep(100 * time.Millisecond) // a slow daemon
+		}
+		srv.Handler().ServeHTTP(w, r)
+	}))
+	defer web.Close()
+	c := dial(t, web.URL, client.WithPieces(testPiece), client.WithUser("root"), client.WithVersion("0.6.13"))
+	err := c.WriteFile(t.Context(), "/tmp/f", randomBytes(2*testPiece), client.WithParallel(2))
+	if err == nil {
+		t.Fatal("no error")
+	}
+	wantNames(t, c, "/tmp", "")
+}
+
+// A sandbox that falls silent in the middle ends a parallel upload all the same,
+// within its idle timeout and one clean-up.
+func TestParallelUploadSilence(t *testing.T) {
+	srv := envdtest.NewServer(envdtest.WithRoot(t.TempDir()))
+	defer srv.Close()
+	c := dial(t, srv.URL, client.WithPieces(testPiece), client.WithUser("root"), client.WithVersion("0.6.13"))
+	srv.Inject(envdtest.Fault{Procedure: "/files/compose", Action: envdtest.Stall, Times: -1})
+	srv.Inject(envdtest.Fault{Procedure: "/filesystem.Filesystem/Remove", Action: envdtest.Stall, Times: -1})
+	began := time.Now()
+	err := c.WriteFile(t.Context(), "/tmp/f", randomBytes(20*testPiece), client.WithParallel(2), client.WithIdleTimeout(time.Second))
+	if !errors.Is(err, client.ErrIdleTimeout) {
+		t.Errorf("error %v", err)
+	}
+	if took := time.Since(began); took > 30*time.Second {
+		t.Errorf("took %v: the clean-up waits for each part", took)
+	}
+}
+
+func TestParallelHuge(t *testing.T) {
+	_, c := embedded(t)
+	path := t.TempDir() + "/file"
+	want := randomBytes(3 << 20)
+	for _, n := range []int{math.MaxInt, 1 << 20} {
+		if err := c.WriteFile(t.Context(), path, want, client.WithParallel(n)); err != nil {
+			t.Error(err)
+		}
+		got, err := c.ReadFile(t.Context(), path, client.WithParallel(n))
+		if err != nil || !bytes.Equal(got, want) {
+			t.Errorf("%d bytes, %v", len(got), err)
+		}
+	}
+}
+
+// What works in one piece works in parts too, or is sent in one piece.
+func TestParallelUploadNames(t *testing.T) {
+	_, near := embedded(t)
+	c := dial(t, near.URL(), client.WithPieces(testPiece), client.WithUser("root"))
+	want := randomBytes(3 * testPiece)
+	names := []string{"\xff", strings.Repeat("n", 202), strings.Repeat("n", 203), strings.Repeat("n", 255)}
+	for _, name := range names {
+		path := t.TempDir() + "/" + name
+		if err := c.WriteFile(t.Context(), path, want, client.WithParallel(2)); err != nil {
+			t.Errorf("%.20q of %d bytes: %v", name, len(name), err)
+		}
+		if got, err := c.ReadFile(t.Context(), path); err != nil || !bytes.Equal(got, want) {
+			t.Errorf("%.20q of %d bytes: holds %d bytes, %v", name, len(name), len(got), err)
+		}
+	}
+	if err := c.WriteFile(t.Context(), "/dev/null", want, client.WithParallel(2)); err != nil {
+		t.Errorf("a device: %v", err)
+	}
+	dir := t.TempDir()
+	if err := c.WriteFile(t.Context(), dir+"/part", want); err != nil {
+		t.Fatal(err)
+	}
+	wantIs(t, c.Compose(t.Context(), dir+"/\xff", dir+"/part"), fs.ErrInvalid)
+	wantIs(t, c.Compose(t.Context(), dir+"/out", dir+"/\xff"), fs.ErrInvalid)
+	wantIs(t, c.WriteFile(t.Context(), dir+"/\xff", want, client.WithAtomic()), fs.ErrInvalid)
+	long := dir + "/" + strings.Repeat("n", 250)
+	if err := c.Compose(t.Context(), long, dir+"/part"); err != nil {
+		t.Errorf("Compose onto a long name: %v", err)
+	}
+}
+
+// Whatever the question whether the server joins files is answered with, the
+// file gets there.
+func TestParallelUploadProbe(t *testing.T) {
+	want := randomBytes(3 * testPiece)
+	for name, fault := range map[string]envdtest.Fault{
+		"503":     {Action: envdtest.Respond, Status: 503},
+		"refused": {Action: envdtest.Refuse},
+		"403":     {Action: envdtest.Respond, Status: 403, Times: -1},
+		"400":     {Action: envdtest.Respond, Status: 400, Times: -1},
+		"200":     {Action: envdtest.Respond, Status: 200, Times: -1},
+		"404":     {Action: envdtest.Respond, Status: 404, Times: -1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, told := range []bool{false, true} {
+				if told && name != "404" {
+					continue
+				}
+				srv := envdtest.NewServer()
+				fault.Procedure = "/files/compose"
+				srv.Inject(fault)
+				opts := []client.Option{client.WithUser("root"), client.WithPieces(testPiece)}
+				if told {
+					opts = append(opts, client.WithVersion("0.6.13"))
+				}
+				c := dial(t, srv.URL, opts...)
+				dir := t.TempDir()
+				if err := c.WriteFile(t.Context(), dir+"/f", want, client.WithParallel(2)); err != nil {
+					t.Error(err)
+				}
+				if got, err := os.ReadFile(dir + "/f"); err != nil || !bytes.Equal(got, want) {
+					t.Errorf("%d bytes, %v", len(got), err)
+				}
+				wantNames(t, c, dir, "f")
+				srv.Close()
+			}
+		})
+	}
+}
+
+// The time that a progress callback takes is the caller's own.
+func TestSlowProgress(t *testing.T) {
+	_, near := embedded(t)
+	c := dial(t, near.URL(), client.WithPieces(testPiece), client.WithUser("root"))
+	slow := client.WithProgress(func(client.Progress) { time.Sleep(60 * time.Millisecond) })
+	idle := client.WithIdleTimeout(50 * time.Millisecond)
+	path := t.TempDir() + "/file"
+	for _, n := range []int{1, 8} {
+		if err := c.WriteFile(t.Context(), path, randomBytes(16*testPiece), slow, idle, client.WithParallel(n)); err != nil {
+			t.Errorf("%d at a time: %v", n, err)
+		}
+	}
+}
+
+// A reader is where it would be had it been read, and an error counts in the
+// whole file.
+func TestParallelUploadReader(t *testing.T) {
+	_, near := embedded(t)
+	c := dial(t, near.URL(), client.WithPieces(testPiece), client.WithUser("root"))
+	path := t.TempDir() + "/file"
+	r := bytes.NewReader(randomBytes(3 * testPiece))
+	if err := c.Upload(t.Context(), path, r, client.WithParallel(2)); err != nil || r.Len() != 0 {
+		t.Errorf("%v, %d bytes are left", err, r.Len())
+	}
+	err := c.Upload(t.Context(), path, bytes.NewReader(randomBytes(3500)), client.WithSize(5000), client.WithParallel(2))
+	if te, ok := errors.AsType[*client.TransferError](err); !ok || te.Bytes > 3500 || te.Total != 5000 || !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("reader that ends early: %v", err)
 	}
 }

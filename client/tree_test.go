@@ -586,3 +586,21 @@ func randomTree(r *rand.Rand) map[string]string {
 	fill("", 0)
 	return tree
 }
+
+// A name that a command cannot be told costs the others nothing.
+func TestUploadDirPreserveBadName(t *testing.T) {
+	_, c := embedded(t)
+	local, remote := t.TempDir(), t.TempDir()
+	for _, name := range []string{"good", "bad\xff"} {
+		if err := errors.Join(os.WriteFile(filepath.Join(local, name), []byte("x"), 0o600), os.Chmod(filepath.Join(local, name), 0o755)); err != nil {
+			t.Skipf("this disk has no such names: %v", err)
+		}
+	}
+	_, err := c.UploadDir(t.Context(), local, remote, client.WithPreserve(), client.WithKeepGoing())
+	if !errors.Is(err, fs.ErrInvalid) || strings.Contains(err.Error(), "good") {
+		t.Errorf("error %v", err)
+	}
+	if info, err := os.Stat(filepath.Join(remote, "good")); err != nil || info.Mode().Perm() != 0o755 {
+		t.Errorf("good: %v, %v", info, err)
+	}
+}

@@ -17,6 +17,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"syscall"
+	"unicode/utf8"
 
 	filesystempb "github.com/envd-go/envd/gen/filesystem"
 )
@@ -362,28 +363,38 @@ func insideFirst(a, b treeItem) int { return cmp.Compare(b.rel, a.rel) }
 // returns the error of each that failed.
 func (u *uploader) runScript(ctx context.Context, script string, items []treeItem, args func(treeItem) []string) map[int]error {
 	failed := map[int]error{}
+	fail := func(i int, err error) { failed[i] = treeError(opUploadDir, joinPath(u.remote, items[i].rel), err) }
 	for first := 0; first < len(items); {
 		var batch []string
+		var inBatch []int
 		size, next := 0, first
-		for next < len(items) && next-first < maxBatch && size < maxBatchBytes {
-			for _, arg := range args(items[next]) {
+		for ; next < len(items) && len(inBatch) < maxBatch && size < maxBatchBytes; next++ {
+			own := args(items[next])
+			if !utf8.ValidString(strings.Join(own, "")) {
+				fail(next, fmt.Errorf("name is not UTF-8, which a command cannot be told: %w", fs.ErrInvalid))
+				continue
+			}
+			inBatch = append(inBatch, next)
+			for _, arg := range own {
 				batch = append(batch, arg)
 				size += len(arg) + 1
 			}
-			next++
+		}
+		first = next
+		if len(inBatch) == 0 {
+			continue
 		}
 		out, err := u.client.Command(ctx, "/bin/sh", append([]string{"-c", script, "sh"}, batch...)...).Output()
 		reasons := scriptReasons(string(out))
-		for i := first; i < next; i++ {
+		for n, i := range inBatch {
 			cause := err
-			if reason, ok := reasons[i-first]; ok {
+			if reason, ok := reasons[n]; ok {
 				cause = errors.New(reason)
 			}
 			if cause != nil {
-				failed[i] = treeError(opUploadDir, joinPath(u.remote, items[i].rel), cause)
+				fail(i, cause)
 			}
 		}
-		first = next
 	}
 	return failed
 }

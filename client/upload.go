@@ -73,11 +73,7 @@ func (c *Client) upload(ctx context.Context, op, path string, r io.Reader, o *tr
 	if err != nil {
 		return fail(TransferError{Bytes: src.count.Load(), Total: src.size, Err: err})
 	}
-	store, err := c.howToStore(ctx, src, o)
-	if err != nil {
-		return fail(TransferError{Total: src.size, Err: err})
-	}
-	incomplete, err := store(ctx, op, path, src, o)
+	incomplete, err := c.howToStore(ctx, path, src, o)(ctx, op, path, src, o)
 	if err != nil {
 		return fail(TransferError{Bytes: src.count.Load(), Total: src.size, Incomplete: incomplete, Err: err})
 	}
@@ -94,6 +90,11 @@ func (c *Client) checkUpload(ctx context.Context, op, path string, o *transferOp
 	if strings.HasSuffix(path, "/") {
 		// envd would make the directory, and only then fail.
 		return fmt.Errorf("path ends with a slash: %w", syscall.EISDIR)
+	}
+	if o.atomic {
+		if err := checkRPCPath(path); err != nil {
+			return err
+		}
 	}
 	if len(o.metadata) > 0 {
 		if err := c.gate(ctx, op, path, envdversion.Metadata); err != nil {

@@ -33,7 +33,7 @@ func (c *Client) storeAtomic(ctx context.Context, op, path string, src *source, 
 		err = c.move(ctx, op, temporary, target)
 	}
 	if err != nil {
-		c.discard(ctx, temporary, answered)
+		_ = c.discard(context.WithoutCancel(ctx), temporary, answered) // also when the context has ended
 	}
 	return false, err
 }
@@ -105,9 +105,9 @@ func (c *Client) move(ctx context.Context, op, from, to string) error {
 // that its upload broke off, and may still make the file.
 var lateMakings = []time.Duration{50 * time.Millisecond, 200 * time.Millisecond, 500 * time.Millisecond}
 
-// discard removes a temporary file, also when the caller's context has ended.
-func (c *Client) discard(ctx context.Context, path string, answered bool) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
+// discard removes a temporary file.
+func (c *Client) discard(ctx context.Context, path string, answered bool) error {
+	ctx, cancel := context.WithTimeout(ctx, cleanupTimeout)
 	defer cancel()
 	err := c.removeFile(ctx, "remove", path)
 	for _, wait := range lateMakings {
@@ -119,6 +119,7 @@ func (c *Client) discard(ctx context.Context, path string, answered bool) {
 	if err != nil {
 		c.config.logger.WarnContext(ctx, "temporary file was left behind", "path", path, "error", c.clean(err.Error()))
 	}
+	return err
 }
 
 // removeFile removes a file, if it is there.

@@ -411,7 +411,13 @@ func (b *uploadBody) Read(p []byte) (int, error) {
 		return 0, errBodyClosed
 	}
 	b.guard.touch()
-	b.report(before)
+	if b.opts.progress != nil {
+		b.guard.disarm() // the time of the callback is the caller's own
+		b.report(before)
+		if !b.closed.Load() {
+			b.guard.arm()
+		}
+	}
 	if b.whole() && !b.ended {
 		b.ended = true
 		b.guard.extend(max(time.Since(b.began), buffered(b.count()*int64(b.opts.atATime()))))

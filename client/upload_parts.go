@@ -11,6 +11,8 @@ import (
 	"net/http"
 	"sync"
 	"sync/atomic"
+	"time"
+	"unicode/utf8"
 
 	"github.com/envd-go/envd/internal/envdversion"
 )
@@ -24,69 +26,75 @@ const (
 )
 
 // howToStore chooses how the source is sent.
-func (c *Client) howToStore(ctx context.Context, src *source, o *transferOptions) (func(context.Context, string, string, *source, *transferOptions) (bool, error), error) {
-	store := c.store
+func (c *Client) howToStore(ctx context.Context, path string, src *source, o *transferOptions) func(context.Context, string, string, *source, *transferOptions) (bool, error) {
+	whole := c.store
 	if o.atomic {
-		store = c.storeAtomic
+		whole = c.storeAtomic
 	}
-	if o.streams < 2 || src.size <= c.config.partSize || src.at() == nil || len(o.metadata) > 0 {
-		return store, nil
+	if o.streams < 2 || src.size <= c.config.partSize || src.at() == nil || len(o.metadata) > 0 ||
+		!utf8.ValidString(path) || !c.canCompose(ctx) {
+		return whole
 	}
-	can, err := c.canCompose(ctx)
-	if err != nil {
-		return nil, err
+	return func(ctx context.Context, op, path string, src *source, o *transferOptions) (bool, error) {
+		incomplete, err := c.storeParts(ctx, op, path, src, o)
+		if errors.Is(err, errInOnePiece) && src.rewind() {
+			return whole(ctx, op, path, src, o)
+		}
+		return incomplete, err
 	}
-	if can {
-		store = c.storeParts
-	}
-	return store, nil
 }
 
+// errInOnePiece says that a file cannot be sent in parts after all.
+var errInOnePiece = errors.New("file has to be sent in one piece")
+
 // canCompose reports whether the server joins files. Where that is not known it
-// asks once, with a request that names none.
-func (c *Client) canCompose(ctx context.Context) (bool, error) {
+// asks with a request that names none, and takes what is no clear answer for no.
+func (c *Client) canCompose(ctx context.Context) bool {
 	known := c.server(ctx)
 	if known.has(envdversion.Compose) || known.lacks(envdversion.Compose) {
-		return known.has(envdversion.Compose), nil
+		return known.has(envdversion.Compose)
 	}
 	if answer := c.composes.Load(); answer != answerUnknown {
-		return answer == answerYes, nil
+		return answer == answerYes
 	}
 	ctx, cancel := c.withRequestTimeout(ctx)
 	defer cancel()
 	err := c.composeThere(ctx, "compose", "", nil)
 	switch {
-	case statusOf(err) == http.StatusBadRequest:
+	case statusOf(err) == http.StatusBadRequest && hasText(err, textNoSources):
 		c.composes.Store(answerYes)
-		return true, nil
+		return true
 	case isMissingEndpoint(err):
 		c.composes.Store(answerNo)
-		return false, nil
-	case err == nil:
-		return false, c.badAnswer("compose", errors.New("nothing was joined, and that is called success"))
 	}
-	return false, err
+	return false
 }
 
 // storeParts uploads parts of the file beside it, several at a time, and lets
 // the server join them. It never leaves the file in between.
 func (c *Client) storeParts(ctx context.Context, op, path string, src *source, o *transferOptions) (bool, error) {
 	target, mode, err := c.replaced(ctx, op, path)
+	if errors.Is(err, fs.ErrInvalid) && !o.atomic {
+		return false, errInOnePiece // a device, perhaps
+	}
 	if err != nil {
 		return false, err
 	}
 	own := *o
 	own.moved = &clock{}
-	u := &partUpload{client: c, op: op, target: target, src: src, opts: &own}
+	u := &partUpload{client: c, op: op, target: target, src: src, opts: &own, began: time.Now()}
 	u.cut()
 	err = u.send(ctx)
 	if err == nil {
-		err = u.join(ctx, mode)
+		err = u.joinInTime(ctx, mode)
 	}
 	if err != nil {
 		u.giveUp()
 	}
 	u.discard(ctx)
+	if err == nil {
+		_, _ = src.seeker.Seek(src.start+src.size, io.SeekStart) // as if it had been read
+	}
 	return false, err
 }
 
@@ -98,6 +106,7 @@ type partUpload struct {
 	src    *source
 	opts   *transferOptions
 	parts  []uploadPart
+	began  time.Time
 
 	mu    sync.Mutex // for what follows, and for progress
 	moved int64
@@ -113,7 +122,8 @@ type leftPart struct {
 // uploadPart is a part of a file.
 type uploadPart struct {
 	off, size int64
-	name      string // under which it is stored
+	name      string       // under which it is stored
+	moved     atomic.Int64 // of the try under way
 }
 
 func (u *partUpload) cut() {
@@ -160,10 +170,12 @@ func (u *partUpload) sendPart(ctx context.Context, p *uploadPart) error {
 			p.name = name
 			return nil
 		}
-		u.leave(name, statusOf(err) != 0)
+		// What another part's failure ended may come to be all the same.
+		u.leave(name, statusOf(err) != 0 && ctx.Err() == nil)
 		if c.config.noRetries || try >= maxTries || ctx.Err() != nil || !canRetry(err) || !waitToRetry(ctx, backoff(try), err) {
 			return err
 		}
+		u.advance(-p.moved.Swap(0))
 	}
 }
 
@@ -171,16 +183,11 @@ func (u *partUpload) tryPart(ctx context.Context, p *uploadPart, name string) er
 	r := io.NewSectionReader(u.src.at(), u.src.start+p.off, p.size)
 	part := &source{path: name, r: r, seeker: r, size: p.size}
 	o := *u.opts
-	var before int64
 	o.progress = func(Progress) {
 		count := part.count.Load()
-		u.advance(count - before)
-		before = count
+		u.advance(count - p.moved.Swap(count))
 	}
 	_, err := u.client.store(ctx, u.op, name, part, &o)
-	if err != nil {
-		u.advance(-before)
-	}
 	return err
 }
 
@@ -195,6 +202,25 @@ func (u *partUpload) advance(n int64) {
 	}
 }
 
+// joinInTime joins the parts. That may take as long as the sending took, and as
+// long as a transfer may stand still: nothing tells how far it is.
+func (u *partUpload) joinInTime(ctx context.Context, mode keptMode) error {
+	jctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	guard := newStallGuard(u.opts.idle, cancel, nil)
+	guard.extend(time.Since(u.began))
+	defer guard.disarm()
+	err := u.join(jctx, mode)
+	switch {
+	case err != nil && jctx.Err() != nil:
+		return callError(ctx, u.op, u.target, context.Cause(jctx), err)
+	case isMissingEndpoint(err):
+		u.client.composes.Store(answerNo)
+		return errInOnePiece
+	}
+	return err
+}
+
 // join makes the file of its parts. Where the file that was there had a mode of
 // its own they are joined beside it first.
 func (u *partUpload) join(ctx context.Context, mode keptMode) error {
@@ -204,7 +230,7 @@ func (u *partUpload) join(ctx context.Context, mode keptMode) error {
 	}
 	c := u.client
 	if !mode.set || mode.perm == newFileMode {
-		return c.composeThere(ctx, u.op, u.target, names)
+		return c.composeOnto(ctx, u.op, u.target, names)
 	}
 	temporary := temporaryName(u.target)
 	err := c.composeThere(ctx, u.op, temporary, names)
@@ -228,22 +254,27 @@ func (u *partUpload) leave(name string, answered bool) {
 
 // giveUp leaves the parts that were stored.
 func (u *partUpload) giveUp() {
-	for _, p := range u.parts {
-		if p.name != "" {
-			u.leave(p.name, true)
+	for i := range u.parts {
+		if name := u.parts[i].name; name != "" {
+			u.leave(name, true)
 		}
 	}
 }
 
-// discard removes what was left, as many at a time as were sent.
+// discard removes what was left, as many at a time as were sent. A sandbox that
+// does not answer is not asked again for each.
 func (u *partUpload) discard(ctx context.Context) {
-	slots := make(chan struct{}, u.opts.streams)
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	slots := make(chan struct{}, min(u.opts.streams, max(len(u.left), 1)))
 	var running sync.WaitGroup
 	for _, left := range u.left {
 		slots <- struct{}{}
 		running.Go(func() {
 			defer func() { <-slots }()
-			u.client.discard(ctx, left.name, left.answered)
+			if err := u.client.discard(ctx, left.name, left.answered); err != nil {
+				cancel()
+			}
 		})
 	}
 	running.Wait()

@@ -97,7 +97,7 @@ func (s *Server) join(sources []string, destination string, id *identity) *restE
 	if err := s.makeDirs(filepath.Dir(host), id); err != nil {
 		return restErrorf(http.StatusInternalServerError, "error ensuring directories: %s", s.errText(err))
 	}
-	name := host + ".e2b-compose." + strings.ToLower(rand.Text()) + ".tmp"
+	name := host + ".e2b-compose." + strings.ToLower(rand.Text()) + "-" + strings.ToLower(rand.Text())[:9] + ".tmp" // 53 bytes
 	temp, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 	if err != nil {
 		return restErrorf(http.StatusInternalServerError, "error creating temporary file: %s", s.errText(err))

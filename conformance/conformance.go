@@ -100,7 +100,7 @@ const (
 	// NeedProc is a mounted /proc.
 	NeedProc Need = "/proc"
 	// NeedRoot is a daemon that runs as root and changes to the user.
-	NeedRoot Need = "a daemon that runs as root"
+	NeedRoot Need = "a daemon that runs as root, and a user who is not"
 	// NeedFilesystem is a filesystem service that makes directories.
 	NeedFilesystem Need = "a filesystem service"
 	// NeedToken is a target with an access token.

@@ -51,7 +51,7 @@ func orDot(dir string) string {
 // completeCopy offers paths of the sandbox after a colon, and else files of
 // this machine.
 func (a *app) completeCopy(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
-	remote, ok := remotePath(prefix)
+	remote, ok := strings.CutPrefix(prefix, ":")
 	if !ok {
 		return nil, cobra.ShellCompDirectiveDefault
 	}

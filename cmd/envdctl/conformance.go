@@ -187,10 +187,15 @@ func (a *app) writeConformance(report *conformance.Report, f *conformanceFlags) 
 
 func (a *app) listCases(opts conformance.Options) error {
 	var b strings.Builder
+	list := []map[string]string{}
 	for _, c := range conformance.Cases() {
 		if c.Level <= *opts.Level && (opts.Run == "" || conformance.Match(opts.Run, c.ID)) {
+			list = append(list, map[string]string{"id": c.ID, "level": c.Level.String(), "requirement": c.Requirement})
 			fmt.Fprintf(&b, "%-40s %-6s %s\n", c.ID, c.Level, c.Requirement)
 		}
+	}
+	if a.json {
+		return a.printJSON(list)
 	}
 	_, err := io.WriteString(a.out, b.String())
 	return err

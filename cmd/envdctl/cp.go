@@ -13,6 +13,7 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -57,7 +58,7 @@ the sandbox, --atomic does the same.`,
 	flags.SortFlags = false
 	flags.BoolVarP(&f.recursive, "recursive", "r", false, "copy a directory with all that is in it")
 	flags.BoolVar(&f.atomic, "atomic", false, "replace files of the sandbox only when they are complete")
-	flags.BoolVar(&f.resume, "resume", false, "go on with a download that broke off, after what TARGET has already")
+	flags.BoolVar(&f.resume, "resume", false, "keep what a download that breaks off has brought, and go on after what TARGET has already, which is believed to be the file's beginning")
 	flags.BoolVar(&f.gzip, "gzip", false, "compress on the way; for slow links (envd 0.5.3 and later)")
 	flags.IntVar(&f.parallel, "parallel", 0, "move so many parts of a file at a time, or files with -r (4 unless given); for links of high latency")
 	flags.BoolVarP(&f.preserve, "preserve", "p", false, "keep modes and times, with -r")
@@ -67,7 +68,13 @@ the sandbox, --atomic does the same.`,
 }
 
 // remotePath returns the path of the sandbox that an argument means.
-func remotePath(arg string) (string, bool) { return strings.CutPrefix(arg, ":") }
+func remotePath(arg string) (string, bool) {
+	rest, ok := strings.CutPrefix(arg, ":")
+	if ok && rest == "" {
+		rest = "." // the home directory, as for ls
+	}
+	return rest, ok
+}
 
 func (a *app) cp(cmd *cobra.Command, f *cpFlags, source, target string) error {
 	from, fromRemote := remotePath(source)
@@ -77,7 +84,9 @@ func (a *app) cp(cmd *cobra.Command, f *cpFlags, source, target string) error {
 	case err != nil:
 		return &usageError{cmd, err}
 	case fromRemote == toRemote:
-		return usagef(cmd, "one of SOURCE and TARGET must be in the sandbox: a path with a colon in front, such as :/tmp/file")
+		return usagef(cmd, "exactly one of SOURCE and TARGET must be in the sandbox: a path with a colon in front, such as :/tmp/file")
+	case !f.recursive && (f.preserve || cmd.Flags().Changed("symlinks")):
+		return usagef(cmd, "-p and --symlinks are for trees; use -r")
 	case f.resume && (toRemote || f.recursive || to == "-" || f.gzip):
 		return usagef(cmd, "--resume is for the download of one file")
 	case cmd.Flags().Changed("parallel") && f.parallel < 1:
@@ -88,14 +97,27 @@ func (a *app) cp(cmd *cobra.Command, f *cpFlags, source, target string) error {
 		return usagef(cmd, "-r does not go with standard input or output")
 	}
 	return a.withClient(cmd, func(ctx context.Context, c *client.Client) error {
-		bar := a.newProgress(f.quiet || to == "-")
-		defer bar.done()
-		t := &transfer{app: a, client: c, flags: f, symlinks: mode, bar: bar}
-		if toRemote {
-			return t.up(ctx, from, to)
+		ctx, interrupts := catchInterrupts(ctx, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+		defer interrupts.stop()
+		err := a.copyTo(ctx, c, f, mode, source, target)
+		if n := interrupts.number(); n > 0 && err != nil {
+			return &exitError{exitSignal + n, errors.New("interrupted")}
 		}
-		return t.down(ctx, from, to)
+		return err
 	})
+}
+
+// copyTo is cp with a connection.
+func (a *app) copyTo(ctx context.Context, c *client.Client, f *cpFlags, mode client.SymlinkMode, source, target string) error {
+	from, _ := remotePath(source)
+	to, toRemote := remotePath(target)
+	bar := a.newProgress(f.quiet || to == "-")
+	defer bar.done()
+	t := &transfer{app: a, client: c, flags: f, symlinks: mode, bar: bar}
+	if toRemote {
+		return t.up(ctx, from, to)
+	}
+	return t.down(ctx, from, to)
 }
 
 func symlinkMode(text string) (client.SymlinkMode, error) {
@@ -202,6 +224,9 @@ func (t *transfer) down(ctx context.Context, from, to string) error {
 		name := path.Base(from)
 		if !filepath.IsLocal(name) {
 			return fmt.Errorf("%s has no name to copy it under; name the file in TARGET", from)
+		}
+		if err := os.MkdirAll(to, 0o755); err != nil {
+			return err
 		}
 		to = filepath.Join(to, name)
 	}

@@ -230,13 +230,21 @@ func (x *execution) detach(ctx context.Context) error {
 	if err := x.cmd.Start(); err != nil {
 		return x.startError(err, interrupts)
 	}
-	_, printErr := fmt.Fprintln(x.app.out, x.cmd.Process.PID())
+	printErr := x.app.printPID(x.cmd.Process.PID())
 	interrupts.cancel(client.ErrDetach)
 	_ = x.cmd.Wait() // it lets go, or the command has ended already
 	if printErr != nil {
 		return fmt.Errorf("printing the pid: %w; the command runs as %s", printErr, x.cmd.Process)
 	}
 	return nil
+}
+
+func (a *app) printPID(pid uint32) error {
+	if a.json {
+		return a.printJSON(map[string]uint32{"pid": pid})
+	}
+	_, err := fmt.Fprintln(a.out, pid)
+	return err
 }
 
 // run runs the command to its end.

@@ -100,7 +100,9 @@ func (a *app) ls(ctx context.Context, c *client.Client, paths []string, long, re
 		}
 		all = append(all, entries...)
 	}
-	errs = append(errs, a.printEntries(all, long, recursive))
+	if len(all) > 0 || len(errs) == 0 {
+		errs = append(errs, a.printEntries(all, long, recursive))
+	}
 	return errors.Join(errs...)
 }
 

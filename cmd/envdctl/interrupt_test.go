@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -328,4 +329,52 @@ func TestServeEndsWhatItRuns(t *testing.T) {
 			wantGone(t, strings.TrimSpace(c.stdout.String()))
 		})
 	}
+}
+
+// A copy that is interrupted leaves nothing of what was not complete.
+func TestInterruptCopy(t *testing.T) {
+	remote, local := t.TempDir(), t.TempDir()
+	big := filepath.Join(remote, "big")
+	if err := errors.Join(os.WriteFile(big, nil, 0o600), os.Truncate(big, 1<<40)); err != nil {
+		t.Fatal(err)
+	}
+	srv := envdtest.NewServer()
+	defer srv.Close()
+	for _, tt := range []struct {
+		name string
+		args []string
+		dir  string // where it would be left
+	}{
+		{"download", []string{"cp", "-q", ":" + big, filepath.Join(local, "copy")}, local},
+		{"upload", []string{"cp", "-q", "--atomic", big, ":" + filepath.Join(local, "copy")}, local},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var out, errOut syncBuffer
+			env := map[string]string{client.EnvURL: srv.URL, client.EnvUser: "root"}
+			lookup := func(name string) (string, bool) { v, ok := env[name]; return v, ok }
+			done := make(chan int)
+			go func() { done <- run(tt.args, strings.NewReader(""), &out, &errOut, lookup) }()
+			waitForName(t, tt.dir)
+			if err := syscall.Kill(os.Getpid(), syscall.SIGINT); err != nil {
+				t.Fatal(err)
+			}
+			if code := <-done; code != exitSignal+int(syscall.SIGINT) {
+				t.Errorf("exit code %d, said %s", code, errOut.b.String())
+			}
+			if entries, err := os.ReadDir(tt.dir); err != nil || len(entries) > 0 {
+				t.Errorf("left are %v, %v", entries, err)
+			}
+		})
+	}
+}
+
+func waitForName(t *testing.T, dir string) {
+	t.Helper()
+	for range 1000 {
+		if entries, err := os.ReadDir(dir); err == nil && len(entries) > 0 {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Fatal("the copy did not begin")
 }

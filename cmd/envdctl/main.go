@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/signal"
 	"strings"
@@ -88,6 +89,9 @@ func (a *app) report(err error) int {
 	}
 	if err == nil {
 		return code
+	}
+	if pe, ok := errors.AsType[*fs.PathError](err); ok && pe.Path == os.Stdout.Name() && errors.Is(err, syscall.EPIPE) {
+		return exitSignal + sigpipe // the reader has ended, as head(1) does
 	}
 	a.messages.printf("%s", printable(err.Error()))
 	if hint := hintFor(err); hint != "" {

@@ -58,6 +58,7 @@ that is refused. Other exit codes are those of the command that it runs.`,
 
   # Serve an embedded envd for other clients
   envdctl serve`,
+		Version:       release(),
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args:          cobra.ArbitraryArgs,
@@ -73,7 +74,7 @@ that is refused. Other exit codes are those of the command that it runs.`,
 	flags.StringVarP(&a.user, "user", "u", "", "user of the sandbox to act as (environment: "+client.EnvUser+")")
 	flags.StringArrayVar(&a.headers, "header", nil, "header to send with each request, as `KEY=VALUE`; can be repeated")
 	flags.BoolVarP(&a.verbose, "verbose", "v", false, "log each request on standard error")
-	flags.BoolVar(&a.json, "json", false, "print for programs: JSON")
+	flags.BoolVar(&a.json, "json", false, "print what a command finds as JSON, for programs")
 	flags.Var(&a.timeout, "timeout", "give up after this time, as 90, 1.5s or 2m; 0 is never")
 	root.AddGroup(&cobra.Group{ID: groupProcesses, Title: "Commands in the sandbox:"},
 		&cobra.Group{ID: groupFiles, Title: "Files of the sandbox:"},
@@ -84,6 +85,12 @@ that is refused. Other exit codes are those of the command that it runs.`,
 	addGroup(root, groupDaemon, a.healthCommand(), a.metricsCommand(), a.envCommand(), a.initCommand(), a.driftCommand(),
 		a.conformanceCommand(), a.serveCommand())
 	root.AddCommand(a.versionCommand())
+	root.InitDefaultCompletionCmd()
+	for _, cmd := range root.Commands() {
+		if cmd.Name() == "completion" {
+			cmd.Args, cmd.RunE = wantArgs(cobra.NoArgs), func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+		}
+	}
 	return root
 }
 

@@ -78,6 +78,14 @@ func quirkNames() []string {
 	return names
 }
 
+func (a *app) printAddress(url string) error {
+	if a.json {
+		return a.printJSON(map[string]string{"url": url})
+	}
+	_, err := fmt.Fprintln(a.out, url)
+	return err
+}
+
 func (a *app) serve(cmd *cobra.Command, f *serveFlags) error {
 	for _, name := range []string{"url", "user", "header"} {
 		if cmd.Flags().Changed(name) {
@@ -105,7 +113,7 @@ func (a *app) serve(cmd *cobra.Command, f *serveFlags) error {
 	go func() { failed <- web.Serve(listener) }()
 	defer web.Close()
 
-	if _, err := fmt.Fprintf(a.out, "http://%s\n", listener.Addr()); err != nil {
+	if err := a.printAddress("http://" + listener.Addr().String()); err != nil {
 		return fmt.Errorf("printing the URL: %w", err)
 	}
 	a.warn(token != "")

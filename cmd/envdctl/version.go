@@ -21,6 +21,10 @@ func (a *app) versionCommand() *cobra.Command {
 		Example: "  envdctl version",
 		Args:    wantArgs(cobra.NoArgs),
 		RunE: func(*cobra.Command, []string) error {
+			if a.json {
+				return a.printJSON(map[string]string{"envdctl": release(), "contract": envdversion.Latest.String(),
+					"oldest": envdversion.Oldest.String(), "go": runtime.Version(), "revision": revision()})
+			}
 			_, err := fmt.Fprintf(a.out, "envdctl   %s\ncontract  envd %s (works with %s and later)\ngo        %s %s/%s\nrevision  %s\n",
 				release(), envdversion.Latest, envdversion.Oldest,
 				runtime.Version(), runtime.GOOS, runtime.GOARCH, revision())

@@ -38,7 +38,7 @@ event, or with --json one JSON object.
 write, remove, rename or chmod) and ENVD_PATH in its environment.`,
 		Example: `  envdctl watch -R /app
   envdctl watch --json /app | jq -r .path
-  envdctl watch /out --exec 'envdctl cp ":$ENVD_PATH" results/'`,
+  envdctl watch /out --exec '[ "$ENVD_EVENT" != write ] || envdctl cp ":$ENVD_PATH" results/'`,
 		Args:              wantArgs(cobra.ExactArgs(1)),
 		ValidArgsFunction: a.completePath,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -109,8 +109,9 @@ func (a *app) urlCommand() *cobra.Command {
 		Use:   "url [flags] PATH",
 		Short: "Print an address to download or upload a file without the token",
 		Long: `Print an address from which anybody can download a file of the sandbox, or upload
-it, without the access token. Nothing is sent.`,
-		Example: `  curl -O "$(envdctl url --expires 10m /tmp/report.pdf)"
+it, without the access token. It is signed with the token, which is therefore
+needed here. Nothing is sent.`,
+		Example: `  curl -o report.pdf "$(envdctl url --expires 10m /tmp/report.pdf)"
   curl -F file=@data.csv "$(envdctl url --upload /tmp/data.csv)"`,
 		Args: wantArgs(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -92,18 +92,38 @@ no directory is listed itself.`,
 func (a *app) ls(ctx context.Context, c *client.Client, paths []string, long, recursive bool) error {
 	var errs []error
 	var all []*client.Entry
-	for _, name := range paths {
+	for i, name := range paths {
 		entries, err := listPath(ctx, c, name, recursive)
 		if err != nil {
 			errs = append(errs, err)
 			continue
 		}
+		if len(paths) > 1 && !a.json {
+			errs = append(errs, a.printListing(i, name, entries, long, recursive))
+			continue
+		}
 		all = append(all, entries...)
+	}
+	if len(paths) > 1 && !a.json {
+		return errors.Join(errs...)
 	}
 	if len(all) > 0 || len(errs) == 0 {
 		errs = append(errs, a.printEntries(all, long, recursive))
 	}
 	return errors.Join(errs...)
+}
+
+// printListing prints one of several listings, with its name above it as ls
+// does.
+func (a *app) printListing(i int, name string, entries []*client.Entry, long, recursive bool) error {
+	gap := "\n"
+	if i == 0 {
+		gap = ""
+	}
+	if _, err := fmt.Fprintf(a.out, "%s%s:\n", gap, printable(name)); err != nil {
+		return err
+	}
+	return a.printEntries(entries, long, recursive)
 }
 
 func listPath(ctx context.Context, c *client.Client, path string, recursive bool) ([]*client.Entry, error) {
@@ -161,9 +181,25 @@ func (a *app) printLong(entries []*client.Entry, recursive bool) error {
 		if !e.ModTime().IsZero() {
 			at = e.ModTime().Local().Format("2006-01-02 15:04:05")
 		}
-		rows = append(rows, []string{e.Mode().String(), orDash(e.Owner()), orDash(e.Group()), strconv.FormatInt(e.Size(), 10), at, name})
+		rows = append(rows, []string{shownMode(e), orDash(e.Owner()), orDash(e.Group()), shownSize(e), at, name})
 	}
 	return a.table([]string{"MODE", "OWNER", "GROUP", "SIZE", "MODIFIED", "NAME"}, rows)
+}
+
+// shownMode and shownSize do not show as 0 what an old daemon does not tell.
+func shownMode(e *client.Entry) string {
+	text := e.Mode().String()
+	if !e.HasDetails() {
+		return text[:len(text)-9] + "?????????"
+	}
+	return text
+}
+
+func shownSize(e *client.Entry) string {
+	if !e.HasDetails() {
+		return "-"
+	}
+	return strconv.FormatInt(e.Size(), 10)
 }
 
 func orDash(text string) string {
@@ -204,11 +240,18 @@ func (a *app) statCommand() *cobra.Command {
 	}
 }
 
+func permAndMode(e *client.Entry, j entryJSON) string {
+	if !e.HasDetails() {
+		return "-"
+	}
+	return j.Perm + " (" + j.Mode + ")"
+}
+
 func (a *app) printStat(entries []*client.Entry) error {
 	for _, e := range entries {
 		j := newEntryJSON(e)
-		text := fmt.Sprintf("path     %s\ntype     %s\nsize     %d\nmode     %s (%s)\nowner    %s:%s\n",
-			printable(j.Path), j.Type, j.Size, j.Perm, j.Mode, printable(orDash(j.Owner)), printable(orDash(j.Group)))
+		text := fmt.Sprintf("path     %s\ntype     %s\nsize     %s\nmode     %s\nowner    %s:%s\n",
+			printable(j.Path), j.Type, shownSize(e), permAndMode(e, j), printable(orDash(j.Owner)), printable(orDash(j.Group)))
 		if j.ModTime != nil {
 			text += "modified " + j.ModTime.UTC().Format(time.RFC3339Nano) + "\n"
 		}

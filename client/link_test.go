@@ -26,10 +26,10 @@ func TestSlowLink(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer proxy.Close()
-	const idle = time.Second
+	const idle = 3 * time.Second
 	c := dial(t, proxy.URL, client.WithUser("root"), client.WithRequestTimeout(idle))
 	dir := t.TempDir()
-	content := randomBytes(40_000) // two seconds
+	content := randomBytes(80_000) // four seconds
 	stall := client.WithIdleTimeout(idle)
 
 	for name, opts := range map[string][]client.TransferOption{

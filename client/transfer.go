@@ -155,11 +155,11 @@ type transferOptions struct {
 }
 
 // atATime is how many requests of the call share the way to the sandbox.
-func (t *transferOptions) atATime() int {
-	if t.allowed&optParallel != 0 {
-		return t.tree.parallel
+func (o *transferOptions) atATime() int {
+	if o.allowed&optParallel != 0 {
+		return o.tree.parallel
 	}
-	return t.streams
+	return o.streams
 }
 
 func newTransferOptions(allowed optionSet, opts []TransferOption) (*transferOptions, error) {

@@ -91,10 +91,13 @@ func (c *Client) composeOnto(ctx context.Context, op, dst string, parts []string
 	}
 	temporary := temporaryName(dst)
 	err := c.composeThere(ctx, op, temporary, parts)
-	if err == nil {
-		err = c.move(ctx, op, temporary, dst)
+	if err != nil {
+		return err
 	}
-	return err
+	if err := c.move(ctx, op, temporary, dst); err != nil {
+		return fmt.Errorf("joined as %q, which could not be renamed: %w", temporary, err)
+	}
+	return nil
 }
 
 // composeThere lets the server do it.

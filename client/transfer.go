@@ -197,9 +197,9 @@ func WithProgress(fn func(Progress)) TransferOption {
 // For an upload, a reader that gives nothing for so long counts too; after the
 // last byte envd may take as long again as the sending took, since a proxy may
 // have kept everything to itself until then, or as long as it takes at 20 kB/s to
-// send what this machine may have buffered, 4 MiB at most. For a download, the time that the
-// caller takes does not count. The default is [DefaultTransferIdleTimeout].
-// For every call.
+// send what this machine may have buffered, 4 MiB at most. The time that the
+// caller takes for a download, or in a progress callback, does not count. The
+// default is [DefaultTransferIdleTimeout]. For every call.
 func WithIdleTimeout(d time.Duration) TransferOption {
 	return transferOption{optIdle, "WithIdleTimeout", func(t *transferOptions) error {
 		if d < 0 {

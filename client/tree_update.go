@@ -20,9 +20,9 @@ import (
 // WithUpdate uploads only files of which the sandbox has no copy with the same
 // size, mode and modification time, and keeps modes and times as [WithPreserve]
 // does, so that the next update sees what has not changed. Where the sandbox's
-// touch knows whole seconds only, so does the comparison. The
-// others are counted in [Summary.Unchanged]. Daemons that do not tell the sizes
-// and times of files (before envd 0.2.5) get everything. For UploadDir.
+// touch knows whole seconds only, so does the comparison. The others are counted
+// in [Summary.Unchanged]. Daemons that do not tell the sizes and times of files
+// (before envd 0.2.5) get everything. For UploadDir.
 func WithUpdate() TransferOption {
 	return transferOption{optUpdate, "WithUpdate", func(t *transferOptions) error {
 		t.tree.update, t.tree.preserve = true, true

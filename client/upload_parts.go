@@ -9,6 +9,7 @@ import (
 	"io"
 	"io/fs"
 	"net/http"
+	"path"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -72,8 +73,8 @@ func (c *Client) canCompose(ctx context.Context) bool {
 
 // storeParts uploads parts of the file beside it, several at a time, and lets
 // the server join them. It never leaves the file in between.
-func (c *Client) storeParts(ctx context.Context, op, path string, src *source, o *transferOptions) (bool, error) {
-	target, mode, err := c.replaced(ctx, op, path)
+func (c *Client) storeParts(ctx context.Context, op, name string, src *source, o *transferOptions) (bool, error) {
+	target, mode, err := c.replaced(ctx, op, name)
 	if errors.Is(err, fs.ErrInvalid) && !o.atomic {
 		return false, errInOnePiece // a device, perhaps
 	}
@@ -221,20 +222,21 @@ func (u *partUpload) joinInTime(ctx context.Context, mode keptMode) error {
 	return err
 }
 
-// join makes the file of its parts. Where the file that was there had a mode of
-// its own they are joined beside it first.
+// join makes the file of its parts. They are joined beside it first where the
+// file that was there had a mode of its own, or its name is too long to join to.
 func (u *partUpload) join(ctx context.Context, mode keptMode) error {
 	names := make([]string, len(u.parts))
 	for i := range u.parts {
 		names[i] = u.parts[i].name
 	}
 	c := u.client
-	if !mode.set || mode.perm == newFileMode {
-		return c.composeOnto(ctx, u.op, u.target, names)
+	ownMode := mode.set && mode.perm != newFileMode
+	if !ownMode && len(path.Base(u.target)) <= longestComposed {
+		return c.composeThere(ctx, u.op, u.target, names)
 	}
 	temporary := temporaryName(u.target)
 	err := c.composeThere(ctx, u.op, temporary, names)
-	if err == nil {
+	if err == nil && ownMode {
 		err = c.chmod(ctx, mode.perm, temporary)
 	}
 	if err == nil {
@@ -278,18 +280,4 @@ func (u *partUpload) discard(ctx context.Context) {
 		})
 	}
 	running.Wait()
-}
-
-// at returns the reader as one that can be read at any place, or nil.
-func (s *source) at() io.ReaderAt {
-	at, ok := s.r.(io.ReaderAt)
-	if !ok || s.seeker == nil {
-		return nil
-	}
-	if file, ok := s.r.(fs.File); ok {
-		if info, err := file.Stat(); err != nil || !info.Mode().IsRegular() {
-			return nil
-		}
-	}
-	return at
 }

@@ -12,8 +12,9 @@ import (
 )
 
 // restartable is the size up to which a download is not worth a Stat to be
-// taken up again.
-const restartable = 64 << 10
+// taken up again: where it breaks, what came already is fetched once more and
+// compared.
+const restartable = 4 << 20
 
 // ReadFile returns the content of the file. It takes at most as much as a
 // message may have ([WithMaxMessageBytes], 64 MiB unless set) or as
@@ -79,6 +80,9 @@ func (c *Client) download(ctx context.Context, op, path string, w io.Writer, o *
 	}
 	if err := f.remember(f.worthStat()); err != nil {
 		return fail(err)
+	}
+	if !f.version.known() && f.opts.retries > 0 && f.size <= restartable {
+		f.came = &prefix{}
 	}
 	moved.Total = f.size
 	if o.maxBytes > 0 && f.size > o.maxBytes {

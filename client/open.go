@@ -41,6 +41,9 @@ type File struct {
 	end int64
 	// partial says that body is the first range alone.
 	partial bool
+	// came is what was read of a file whose version is not known; nil where it is
+	// known or does not matter.
+	came *prefix
 
 	mu     sync.Mutex
 	body   *fileBody
@@ -169,6 +172,7 @@ func (f *File) read(p []byte) (int, error) {
 			return 0, io.EOF
 		}
 		n, err := f.readBody(p)
+		f.came.add(p[:n])
 		f.off += int64(n)
 		if n > 0 {
 			return n, nil
@@ -195,19 +199,9 @@ func (f *File) limit() int64 {
 func (f *File) readBody(p []byte) (int, error) {
 	if f.body == nil || f.body.off != f.off {
 		f.dropBody()
-		length := int64(-1)
-		if f.end > 0 {
-			length = f.end - f.off
-		}
-		body, reply, err := f.get(f.ctx, f.off, length)
-		if err != nil {
+		if err := f.connect(); err != nil {
 			return 0, err
 		}
-		if f.size >= 0 && reply.size >= 0 && reply.size != f.size {
-			_ = body.Close()
-			return 0, ErrFileChanged
-		}
-		f.body = body
 	}
 	n, err := f.body.Read(p)
 	if n > 0 || err == nil {
@@ -225,6 +219,33 @@ func (f *File) readBody(p []byte) (int, error) {
 	return 0, f.failed(f.ctx, err)
 }
 
+// connect makes a connection that stands at the position.
+func (f *File) connect() error {
+	off, length := f.off, int64(-1)
+	if f.end > 0 {
+		length = f.end - off
+	}
+	if f.came != nil {
+		off = 0
+	}
+	body, reply, err := f.get(f.ctx, off, length)
+	if err != nil {
+		return err
+	}
+	if f.size >= 0 && reply.size >= 0 && reply.size != f.size {
+		_ = body.Close()
+		return ErrFileChanged
+	}
+	if f.came != nil {
+		if err := f.skip(body); err != nil {
+			_ = body.Close()
+			return err
+		}
+	}
+	f.body = body
+	return nil
+}
+
 // enoughProgress is how much must have moved for earlier failures to be
 // forgotten.
 const enoughProgress = 1 << 20
@@ -233,7 +254,7 @@ const enoughProgress = 1 << 20
 // has to stand.
 func (f *File) afterFailure(err error) error {
 	f.dropBody()
-	if !f.version.known() || f.ctx.Err() != nil || !canRetry(err) {
+	if !f.version.known() && f.came == nil || f.ctx.Err() != nil || !canRetry(err) {
 		return err
 	}
 	if f.off-f.settled >= enoughProgress {

@@ -301,9 +301,10 @@ func WithSize(n int64) TransferOption {
 
 // WithRetries says how often a download that breaks is taken up where it broke
 // without having moved a megabyte since; 0 means never, and that the first
-// request is not repeated either. It is only taken up if the file is certainly
-// the same still, which takes envd 0.2.5. The default is
-// [DefaultTransferRetries]. For Open, ReadFile, Download and DownloadDir.
+// request is not repeated either. It is only taken up if the file is the same
+// still. Of a file of up to 4 MiB that was changed just before, or whose server
+// does not tell, what came is fetched once more and compared; a larger one takes
+// envd 0.2.5. The default is [DefaultTransferRetries]. For Open, ReadFile, Download and DownloadDir.
 func WithRetries(n int) TransferOption {
 	return transferOption{optRetries, "WithRetries", func(t *transferOptions) error {
 		if n < 0 {

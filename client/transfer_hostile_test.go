@@ -18,6 +18,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -191,21 +192,70 @@ func TestDownloadResume(t *testing.T) {
 			}
 		})
 	}
-	// Without any sign of the file's version there is no second request.
-	t.Run("no validator", func(t *testing.T) {
-		requests := 0
-		c := serve(t, func(w http.ResponseWriter, r *http.Request) {
-			if r.URL.Path == "/files" {
+}
+
+// A file whose version the server does not tell is taken up by its content while
+// it is small, and not at all beyond.
+func TestDownloadResumeByContent(t *testing.T) {
+	const small, large = 300_000, 4<<20 + 1
+	other := func(data []byte, at int) []byte {
+		changed := slices.Clone(data)
+		changed[at] ^= 1
+		return changed
+	}
+	tests := []struct {
+		name     string
+		size     int
+		cuts     []int // where each answer but the last breaks
+		then     func([]byte) []byte
+		want     error
+		requests int
+	}{
+		{"the same", small, []int{1000}, nil, nil, 2},
+		{"broken again before", small, []int{100_000, 50_000, 200_000}, nil, nil, 4},
+		{"broken at its end", small, []int{small - 1}, nil, nil, 2},
+		{"changed in what came", small, []int{1000}, func(d []byte) []byte { return other(d, 999) }, client.ErrFileChanged, 2},
+		{"changed behind", small, []int{1000}, func(d []byte) []byte { return other(d, 1000) }, nil, 2},
+		{"shorter", small, []int{1000}, func(d []byte) []byte { return d[:10] }, client.ErrFileChanged, 2},
+		{"longer", small, []int{1000}, func(d []byte) []byte { return append(slices.Clone(d), 'x') }, client.ErrFileChanged, 2},
+		{"never whole", small, []int{1000, 1000, 1000, 1000, 1000, 1000, 1000}, nil, io.ErrUnexpectedEOF, 6},
+		{"large", large, []int{1000}, nil, io.ErrUnexpectedEOF, 1},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			data := randomBytes(tt.size)
+			requests := 0
+			c := serve(t, func(w http.ResponseWriter, r *http.Request) {
+				if r.URL.Path != "/files" {
+					http.NotFound(w, r)
+					return
+				}
 				requests++
-				w.Header().Set("Content-Length", "300000")
-				_, _ = (&cutWriter{w, 1000}).Write(data)
+				now, cut := data, tt.size+1
+				if requests <= len(tt.cuts) {
+					cut = tt.cuts[requests-1]
+				}
+				if requests > 1 && tt.then != nil {
+					now = tt.then(data)
+				}
+				w.Header().Set("Content-Length", strconv.Itoa(len(now)))
+				_, _ = (&cutWriter{w, cut}).Write(now)
+			})
+			var got bytes.Buffer
+			err := c.Download(t.Context(), "/file", &got)
+			if !errors.Is(err, tt.want) || requests != tt.requests {
+				t.Errorf("Download = %v after %d requests, want %v after %d", err, requests, tt.want, tt.requests)
+			}
+			want := data
+			if tt.then != nil && err == nil {
+				want = tt.then(data)
+			}
+			if !bytes.Equal(got.Bytes(), want[:got.Len()]) || err == nil && got.Len() != len(want) {
+				t.Errorf("%d bytes, which are not those of the file", got.Len())
 			}
 		})
-		err := c.Download(t.Context(), "/file", io.Discard)
-		if !errors.Is(err, io.ErrUnexpectedEOF) || requests != 1 {
-			t.Errorf("Download = %v after %d requests", err, requests)
-		}
-	})
+	}
 }
 
 // Answers to a request for a part that are not that part.

@@ -92,15 +92,21 @@ type interruptible struct {
 	r    io.Reader
 	over <-chan struct{}
 	busy chan struct{} // held while r reads
-	buf  []byte        // of r while it reads
-	rest []byte        // was read and not asked for
+	got  chan readResult
+	buf  []byte // of r while it reads
+	rest []byte // was read and not asked for
 	err  error
+}
+
+type readResult struct {
+	n   int
+	err error
 }
 
 const interruptibleBuffer = 64 << 10
 
 func newInterruptible(r io.Reader, over <-chan struct{}) *interruptible {
-	return &interruptible{r: r, over: over, busy: make(chan struct{}, 1)}
+	return &interruptible{r: r, over: over, busy: make(chan struct{}, 1), got: make(chan readResult, 1)}
 }
 
 // Read gives what was read, or waits for more.
@@ -123,24 +129,26 @@ func (i *interruptible) fill() error {
 	if i.buf == nil {
 		i.buf = make([]byte, interruptibleBuffer)
 	}
-	type result struct {
-		n   int
-		err error
-	}
-	got := make(chan result, 1)
-	i.busy <- struct{}{}
-	go func() {
-		defer func() { <-i.busy }()
-		n, err := i.r.Read(i.buf)
-		got <- result{n, err}
-	}()
 	select {
-	case r := <-got:
+	case <-i.over:
+		return errBodyClosed // buf may be written to still
+	default:
+	}
+	i.busy <- struct{}{}
+	go i.read()
+	select {
+	case r := <-i.got:
 		i.rest, i.err = i.buf[:r.n], r.err
 		return nil
 	case <-i.over:
 		return errBodyClosed
 	}
+}
+
+func (i *interruptible) read() {
+	defer func() { <-i.busy }()
+	n, err := i.r.Read(i.buf)
+	i.got <- readResult{n, err}
 }
 
 // again returns the same body from its first byte, where the readers can go
